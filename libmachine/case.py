@@ -1,0 +1,82 @@
+"""Cases: what a machine is run on, and what makes two of them the same.
+
+A case is {id?, input (text or messages), target?, files? {path: text}, metadata?}; a bare
+text is a case. Its identity is the hash of input (as messages) and files: selection,
+split and holdout compare identities, never names or positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from libmachine.canon import Record, RecordError, called, hash_of, plain
+from libmachine.githash import blob_id
+
+CASE_FIELDS = ("id", "input", "target", "files", "metadata")
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def as_messages(case_input: Any) -> list[Record]:
+    """A case's input as messages: a text is one user message."""
+    return [{"role": "user", "content": case_input}] if isinstance(case_input, str) else case_input
+
+
+def identity(case_input: Any, files: Mapping[str, str] | None = None) -> str:
+    """Identity of a case: hash of its input as messages and of its files (path -> blob id)."""
+    blobs = {path: blob_id(text.encode()) for path, text in (files or {}).items()}
+    return hash_of({"input": as_messages(case_input), "files": blobs})
+
+
+def read_case(value: Any) -> Record:
+    """A case from a line: a text, an object, or a run whose case is meant.
+
+    Returns {id, identity, input, target?, files?, metadata?}. Raises RecordError.
+    """
+    if isinstance(value, str):
+        value = {"input": value}
+    if not isinstance(value, dict):
+        raise RecordError(f"a case is a text or an object, not {called(value)}")
+    if value.get("type") == "run" and isinstance(value.get("case"), dict):
+        value = {name: item for name, item in value["case"].items() if name in CASE_FIELDS}
+    case: Record = plain(value)
+    unknown = [name for name in case if name not in CASE_FIELDS]
+    if unknown:
+        raise RecordError(
+            f"case has an unknown field '{unknown[0]}'; it may have {', '.join(CASE_FIELDS)} "
+            "(put the rest under metadata)"
+        )
+    if case.get("input") is None:
+        raise RecordError("case has no 'input'")
+    _check_input(case["input"])
+    files = case.get("files")
+    if files is not None and not (
+        isinstance(files, dict) and all(isinstance(t, str) for t in files.values())
+    ):
+        raise RecordError("'files' of a case maps paths to texts")
+    for path in files or ():
+        if path.startswith("/") or not path or {"", ".", "..", ".git"} & set(path.split("/")) or "\0" in path:
+            raise RecordError(f"file '{path}' of a case is outside its directory; use a relative path")
+    if not isinstance(case.get("metadata") or {}, dict):
+        raise RecordError("'metadata' of a case is an object")
+    case["identity"] = identity(case["input"], files)
+    name = case.get("id")
+    if name is None or name == "":
+        case["id"] = case["identity"][:12]
+    elif not isinstance(name, str | int) or isinstance(name, bool):
+        raise RecordError("'id' of a case is a text")
+    else:
+        case["id"] = str(name)
+    return case
+
+
+def _check_input(value: Any) -> None:
+    if isinstance(value, str):
+        return
+    if not isinstance(value, list) or not value:
+        raise RecordError("'input' of a case is a text or a list of messages")
+    for number, message in enumerate(value, 1):
+        if not isinstance(message, dict) or message.get("role") not in ROLES:
+            raise RecordError(f"message {number} of 'input' has no role of {', '.join(ROLES)}")
+        if not isinstance(message.get("content"), str | list | None):
+            raise RecordError(f"message {number} of 'input' has a content that is no text")

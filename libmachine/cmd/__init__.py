@@ -1,0 +1,26 @@
+"""The one list of commands. Help, completion, man pages and tests follow it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """verb: the command is machine-VERB. kind: plumbing (stable, JSON lines) or porcelain (for people)."""
+
+    verb: str
+    kind: str
+    summary: str
+
+
+COMMANDS = (
+    Command("run", "plumbing", "run a machine on cases"),
+    Command("grade", "plumbing", "judge runs by their machine's graders"),
+    Command("select", "plumbing", "keep the runs worth keeping"),
+    Command("runs", "plumbing", "list stored runs"),
+    Command("show", "plumbing", "show one stored record"),
+    Command("list", "plumbing", "list machines"),
+    Command("init", "porcelain", "make a project and its store"),
+    Command("doctor", "porcelain", "say what works here and how to mend the rest"),
+    Command("fsck", "porcelain", "check the store"),
+)

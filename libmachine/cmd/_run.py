@@ -1,0 +1,163 @@
+"""The work behind machine-run's options: kept apart so that --help imports none of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from libmachine import console, jsonl
+from libmachine.canon import Record, RecordError, dump_line, usd
+from libmachine.case import read_case
+from libmachine.cmd import _cli
+from libmachine.errors import UsageError
+from libmachine.folder import check_sampling, read_cases
+from libmachine.harness.base import Sampling
+from libmachine.harness.choose import engine as choose_engine
+from libmachine.harness.loop import Limits
+from libmachine.load import Loaded, load
+from libmachine.run import Outcome, Runner, Settings
+
+
+def main(
+    workspace: str | None, name: str, text: str | None, cases: str | None, as_json: bool, **options: Any
+) -> int:
+    """Run, print, count, and say what it came to."""
+    if text is not None and cases is not None:
+        raise UsageError("TEXT and --cases are two sources; give one")
+    if text is None and cases is None:
+        _cli.refuse_terminal("cases", "give TEXT, --cases FILE, or '< cases.jsonl'")
+    project = _cli.project(workspace)
+    machine = load(name, project.places)
+    stop = threading.Event()
+    tally = _cli.Tally(stop, options["allow_failed"], options["strict"])
+    if text is not None:
+        source: Iterator[Record] = iter([read_case(text)])
+    elif cases is not None:
+        source = iter(read_cases(_cases_path(cases, machine)))
+    else:
+        source = _from_stdin(tally, stop)
+    settings = Settings(
+        sampling=_sampling(machine, options),
+        limits=Limits(options["max_steps"], options["timeout"]),
+        trials=options["trials"],
+        seed=options["seed"],
+        resume=options["resume"],
+    )
+    engine = choose_engine(machine.model, options["harness"], options["model"])
+    store = project.open_store()
+    try:
+        runner = Runner(machine, engine, store, settings)
+        if options["dry_run"]:
+            return _dry_run(runner, source, tally)
+        printer = _Printer(as_json, text is not None, stop)
+        with _cli.Interrupts(stop) as interrupts:
+            for outcome in runner.run(source, options["concurrency"], options["ordered"], stop):
+                printer.show(outcome, tally)
+        printer.summary()
+        return tally.code(interrupts, printer.output)
+    finally:
+        store.close()
+        engine.close()
+
+
+def _cases_path(path: str, machine: Loaded) -> str:
+    """A file of cases as named, or of that name in the machine's folder."""
+    inside = machine.folder.file(path)
+    return inside if not os.path.exists(path) and os.path.exists(inside) else path
+
+
+def _from_stdin(tally: _cli.Tally, stop: threading.Event) -> Iterator[Record]:
+    seen: dict[str, tuple[str, int]] = {}
+    for line in jsonl.read(0):
+        if stop.is_set():
+            return
+        try:
+            if line.error:
+                raise RecordError(line.error)
+            case = read_case(line.value)
+            known = seen.setdefault(case["id"], (case["identity"], line.number))
+            if known[0] != case["identity"]:
+                raise RecordError(
+                    f"id '{case['id']}' is taken by line {known[1]} with another input; give it its own"
+                )
+        except RecordError as error:
+            tally.bad_line(line.number, str(error))
+            continue
+        yield case
+
+
+def _sampling(machine: Loaded, options: dict[str, Any]) -> Sampling:
+    """model.json's sampling with what the command line says put over it."""
+    chosen = dict(machine.model.sampling or {})
+    chosen |= {
+        name: options[name] for name in ("temperature", "max_tokens", "effort") if options[name] is not None
+    }
+    check_sampling(chosen, "sampling")
+    if options["trials"] > 1 and chosen.get("temperature") == 0:
+        console.say("warning: --trials above 1 at temperature 0 samples one answer again and again")
+    return Sampling(**chosen)
+
+
+def _dry_run(runner: Runner, cases: Iterator[Record], tally: _cli.Tally) -> int:
+    jobs = stored = 0
+    seen: set[str] = set()
+    for job in runner.jobs(cases):
+        jobs += 1
+        stored += runner.is_stored(job)
+        seen.add(job.case["identity"])
+    console.say(
+        f"{console.count(len(seen), 'case')}, {console.count(jobs, 'run')}: {stored} stored, "
+        f"{jobs - stored} to run on {runner.engine.model} ({runner.engine.name})"
+    )
+    return tally.code()
+
+
+class _Printer:
+    """Runs on stdout as they come: lines in a pipe, rows or the one answer on a terminal."""
+
+    def __init__(self, as_json: bool, one: bool, stop: threading.Event) -> None:
+        self.output = _cli.Output(stop)
+        self.lines = as_json or not console.is_terminal(1)
+        self.one = one
+        self.progress = console.Progress("runs", None)
+        self.cases: set[str] = set()
+        self.stored = self.bought = self.failed = 0
+        self.cost: float | None = 0.0
+
+    def show(self, outcome: Outcome, tally: _cli.Tally) -> None:
+        """Print one run and count it."""
+        run = outcome.run
+        self.cases.add(run["case"]["identity"])
+        self.stored += not outcome.bought
+        if outcome.bought:
+            self.bought += 1
+            cost = run["usage"]["cost_usd"]
+            self.cost = None if cost is None or self.cost is None else self.cost + cost
+        self.progress.clear()
+        if self.lines:
+            self.output.write(dump_line(run))
+        elif self.one:
+            self.output.text(console.safe(run["output"]))
+        else:
+            self.output.text(self._row(run))
+        if run["status"] == "failed":
+            self.failed += 1
+            where = f"case '{run['case']['id']}' trial {run['trial']}"
+            tally.note(f"{where} failed: {run['error']['message']}")
+        self.progress.step()
+
+    @staticmethod
+    def _row(run: Record) -> str:
+        name = console.one_line(run["case"]["id"], 20)
+        head = f"{run['id'][:8]}  {name:<20}  {run['trial']:>2}  {run['status']:<6}  "
+        return head + console.one_line(run["output"], max(10, console.width() - len(head)))
+
+    def summary(self) -> None:
+        """What it came to, on stderr: also after a failure."""
+        self.progress.clear()
+        spent = "cost unknown" if self.cost is None else f"${usd(self.cost):.2f}"
+        counts = f"{self.stored} stored, {self.bought} run"
+        failed = f", {self.failed} failed" if self.failed else ""
+        console.say(f"{console.count(len(self.cases), 'case')}: {counts}{failed}, {spent}")

@@ -1,0 +1,135 @@
+"""The work behind machine-show's options."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from typing import Any
+
+from libmachine import console
+from libmachine.canon import Record, canonical, dump_line
+from libmachine.cmd import _cli
+from libmachine.define import text_of
+from libmachine.errors import MachineError, UsageError
+from libmachine.load import find
+from libmachine.project import Project
+from libmachine.record import VERSIONS, arrange
+from libmachine.splits import Splits
+from libmachine.store.store import Store
+from libmachine.tables import schema
+
+
+def main(workspace: str | None, what: str | None, messages: bool, schema: str | None, as_json: bool) -> int:
+    """Show."""
+    output = _cli.Output(threading.Event())
+    if schema is not None:
+        output.write(canonical(_schema(schema)) + b"\n")
+        return 0
+    if what is None:
+        raise UsageError("name a record: the first digits of its id, or NAME@{0} for the newest run")
+    project = _cli.project(workspace)
+    store = project.open_store()
+    try:
+        record = resolve(what, store, project)
+    finally:
+        store.close()
+    if messages:
+        if record["type"] != "run":
+            raise MachineError(f"'{what}' is a {record['type']}; only a run has messages")
+        output.text(conversation(record))
+    elif as_json or not console.is_terminal(1):
+        output.write(dump_line(record))
+    else:
+        output.text(_for_people(record))
+    return _cli.Tally(output.stop).code(output=output)
+
+
+def _schema(kind: str) -> Record:
+    if kind not in VERSIONS:
+        raise UsageError(f"'{kind}' is no record type; there are: {', '.join(VERSIONS)}")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": kind, **schema(kind)}
+
+
+def resolve(what: str, store: Store, project: Project) -> Record:
+    """The record that ID or NAME@{N} names. Raises MachineError if there is none, or several."""
+    nth = re.fullmatch(r"(.+)@\{(\d+)\}", what)
+    if nth:
+        name, number = nth[1], int(nth[2])
+        rows = store.index.runs(name) if store.has_records() else iter(())
+        row = next(itertools.islice(rows, number, None), None)
+        if row is None:
+            find(name, project.places)
+            raise MachineError(f"'{name}' has no run {number} here; machine-runs {name} lists what there is")
+        return _with_split(store.load_run(row), project)
+    if not re.fullmatch(r"[0-9a-f]{4,40}", what):
+        raise MachineError(f"'{what}' names no record; give 4 to 40 hex digits of its id, or NAME@{{0}}")
+    found = store.index.matching(what) if store.has_records() else []
+    if not found:
+        raise MachineError(f"no record '{what}' in this store; machine-runs lists the runs")
+    if len(found) > 1:
+        shown = ", ".join(f"{kind} {oid[:12]}" for kind, oid in found)
+        raise MachineError(f"'{what}' begins several ids: {shown}; give more digits")
+    kind, oid = found[0]
+    if kind == "scorecard":
+        return arrange("scorecard", store.load_scorecard(oid))
+    row = store.index.run(oid)
+    assert row is not None
+    return _with_split(store.load_run(row), project)
+
+
+def _with_split(run: Record, project: Project) -> Record:
+    try:
+        split = Splits(find(run["machine"], project.places)).of(run["case"]["identity"])
+    except MachineError:
+        split = None
+    return arrange("run", {**run, "split": split})
+
+
+def conversation(run: Record) -> str:
+    """The messages of a run, for reading."""
+    parts = []
+    for message in run["messages"]:
+        lines = [f"--- {message['role']}"]
+        if message.get("reasoning"):
+            lines.append(f"(thinking) {message['reasoning']}")
+        if text := text_of(message.get("content")):
+            lines.append(text)
+        for call in message.get("tool_calls") or ():
+            lines.append(f"(calls) {call['function']['name']} {call['function']['arguments']}")
+        parts.append("\n".join(lines))
+    parts.append(f"--- {run['stop_reason']}")
+    return console.safe("\n".join(parts))
+
+
+def _for_people(record: Record) -> str:
+    if record["type"] == "scorecard":
+        return _card(record)
+    usage: dict[str, Any] = record["usage"]
+    tokens = "?" if usage["completion_tokens"] is None else usage["completion_tokens"]
+    rows = [
+        ("run", record["id"]),
+        ("machine", f"{record['machine']} at {record['version'][:12]}"),
+        ("case", f"{record['case']['id']} ({record['split'] or 'no split'}), trial {record['trial']}"),
+        ("model", f"{record['model']} ({record['harness']})"),
+        ("status", f"{record['status']}: {record['stop_reason']}"),
+        ("spent", f"{usage['calls']} calls, {tokens} tokens out, {record['duration_s']:g} s"),
+        ("input", text_of(record["case"]["input"])),
+        ("output", record["output"]),
+    ]
+    if "error" in record:
+        rows.append(("error", record["error"]["message"]))
+    room = console.width()
+    text = console.table([[name, console.one_line(value, room)] for name, value in rows], room)
+    return text + _card(record["scorecard"]) if record.get("scorecard") else text.rstrip("\n")
+
+
+def _card(card: Record) -> str:
+    score = "ungraded" if card["score"] is None else f"{card['score']:.2f}"
+    verdict = {True: "passed", False: "not passed", None: "no verdict"}[card["passed"]]
+    rows = [["criterion", "weight", "score", "reason"]]
+    for grade in card["grades"]:
+        told = grade.get("error") or grade["reason"] or ""
+        mark = "-" if grade["score"] is None else f"{grade['score']:.2f}"
+        rows.append([grade["criterion"], f"{grade['weight']:g}", mark, console.one_line(told, 200)])
+    return f"score     {score}, {verdict}\n" + console.table(rows, console.width(), right=(1, 2)).rstrip("\n")

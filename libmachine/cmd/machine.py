@@ -1,0 +1,103 @@
+"""machine: run machine-VERB, from the own folder or PATH; help for each."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+from libmachine import __version__
+from libmachine.cmd import COMMANDS
+from libmachine.errors import USAGE
+
+_UNKNOWN = 127
+_CANNOT = 126
+
+
+def main() -> int:
+    """Dispatch. The status is that of the verb; 127 if there is none."""
+    words = sys.argv[1:]
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(overview())
+        return 0 if words else USAGE
+    if words[0] == "--version":
+        print(f"machine {__version__}")
+        return 0
+    if words[0] == "--list-cmds":
+        print("\n".join(command.verb for command in COMMANDS))
+        return 0
+    if words[0] == "help":
+        return _help(words[1]) if len(words) > 1 else _shown(overview())
+    if words[0].startswith("-"):
+        sys.stderr.write(
+            f"usage: no option '{words[0]}'; options belong after the verb; see machine --help\n"
+        )
+        return USAGE
+    return _exec(words[0], words[1:])
+
+
+def _shown(text: str) -> int:
+    sys.stdout.write(text)
+    return 0
+
+
+def overview() -> str:
+    """The verbs, one line each."""
+    lines = ["usage: machine VERB [ARGUMENT...]", ""]
+    for kind in ("plumbing", "porcelain"):
+        lines.append(f"{kind}:")
+        lines += [f"  {c.verb:<10} {c.summary}" for c in COMMANDS if c.kind == kind]
+        lines.append("")
+    lines.append("machine help VERB shows a verb's page; a machine-foo on PATH is a verb too.")
+    return "\n".join(lines) + "\n"
+
+
+def _exec(verb: str, words: list[str]) -> int:
+    name = f"machine-{verb}"
+    own = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), name)
+    program = own if os.access(own, os.X_OK) else shutil.which(name)
+    if program is None:
+        near = difflib.get_close_matches(verb, [command.verb for command in COMMANDS], 1)
+        hint = f"did you mean '{near[0]}'?" if near else "machine --help lists the verbs"
+        sys.stderr.write(f"fatal: no verb '{verb}'; {hint}\n")
+        return _UNKNOWN
+    try:
+        os.execv(program, [program, *words])
+    except OSError as error:
+        sys.stderr.write(f"fatal: cannot run '{program}': {(error.strerror or '').lower()}\n")
+        return _CANNOT
+
+
+def _help(verb: str) -> int:
+    name = verb if verb == "machine" or verb.startswith("machine-") else f"machine-{verb}"
+    for section in ("1", "5", "7"):
+        for folder in _man_folders():
+            page = f"{folder}/{name}.{section}"
+            if os.path.exists(page):
+                return _page(page)
+    sys.stderr.write(f"fatal: no page '{name}'; machine --help lists the verbs\n")
+    return _UNKNOWN
+
+
+def _man_folders() -> list[str]:
+    checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    share = os.path.join(sysconfig.get_path("data"), "share", "man")
+    return [f"{checkout}/man", *(f"{share}/man{section}" for section in "157")]
+
+
+def _page(page: str) -> int:
+    if shutil.which("man") and os.isatty(1):
+        return subprocess.run(["man", "-l", page], check=False).returncode
+    if shutil.which("groff"):
+        return subprocess.run(["groff", "-mandoc", "-Tutf8", "-P-cbou", page], check=False).returncode
+    if shutil.which("mandoc"):
+        return subprocess.run(["mandoc", page], check=False).returncode
+    with open(page) as file:
+        return _shown(file.read())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The one table of environment variables: name, default, meaning.
+
+Only this module and libmachine.cmd read the environment, so that a library call
+depends on its arguments alone. An option beats a variable beats model.json.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Variable(NamedTuple):
+    """One variable: its name, the value used when unset (None: none), one line of meaning."""
+
+    name: str
+    default: str | None
+    meaning: str
+
+
+VARIABLES = (
+    Variable("MACHINE_WORKSPACE", None, "project directory, the one that holds machines/"),
+    Variable("MACHINE_DIR", None, "store directory; default .machine in the project"),
+    Variable("MACHINE_PATH", None, "further directories of machines, separated by colons"),
+    Variable("MACHINE_HARNESS", None, "harness for machines that name none"),
+    Variable("MACHINE_LOCAL_MODEL", None, "GGUF file that local/... ids are served from"),
+    Variable("MACHINE_LOCAL_THREADS", None, "threads of the local model; default: all cores, at most 4"),
+    Variable("MACHINE_CACHE", None, "directory of unpacked weights; default ~/.cache/machine"),
+    Variable("MACHINE_FSYNC", "1", "0: do not wait for the disk (tests and bulk work)"),
+    Variable("MACHINE_DEBUG", None, "1: show tracebacks"),
+    Variable("NO_COLOR", None, "set: no colour on terminals"),
+    Variable("COLUMNS", None, "width of tables where stdout is no terminal; default 80"),
+)
+
+_BY_NAME = {variable.name: variable for variable in VARIABLES}
+
+
+def get(name: str) -> str | None:
+    """The value of a variable of the table, or its default. An empty value counts as unset."""
+    return os.environ.get(name) or _BY_NAME[name].default
+
+
+def cache_dir() -> str:
+    """Directory for unpacked weights and the like (created by who writes there)."""
+    chosen = get("MACHINE_CACHE")
+    if chosen:
+        return chosen
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "machine")
+
+
+def child_environment() -> dict[str, str]:
+    """Environment for helper processes of ours: what a program needs to start, and no secrets."""
+    keep = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "LOGNAME", "TERM", "SSL_CERT_FILE")
+    return {name: os.environ[name] for name in keep if name in os.environ}

@@ -1,0 +1,137 @@
+"""The scripted engine: fixed replies from a file of rules, for tests and for controls.
+
+A rule a line: {"match": REGEX, "trial"?: N, "replies": [...]}. The first rule whose regex is
+found in the case's input (and whose trial fits) answers; its replies are used in order
+within a run. A reply is a text or an assistant message; it may also carry
+
+    finish_reason   why the model stopped (default: tool_calls if it calls a tool, else stop)
+    usage           {prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens}
+    cost_usd        what the call is billed
+    delay_s         seconds to wait first
+    error           text: the endpoint fails with it
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from libmachine import jsonl
+from libmachine.canon import canonical
+from libmachine.errors import MachineError, ProviderError
+from libmachine.githash import blob_id
+from libmachine.harness.base import Completion, Request
+
+_EXTRAS = ("finish_reason", "usage", "cost_usd", "delay_s", "error")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of the file."""
+
+    match: re.Pattern[str]
+    trial: int | None
+    replies: list[dict[str, Any]]
+
+
+class ScriptedEngine:
+    """Answers from a file of rules. Raises MachineError if the file is not one."""
+
+    name = "scripted"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.rules = read_rules(path)
+        with open(path, "rb") as file:
+            self.model = f"scripted/{blob_id(file.read())}"
+
+    def complete(self, request: Request) -> Completion:
+        """The reply of the first fitting rule at this step of the run."""
+        for rule in self.rules:
+            if rule.trial in (None, request.trial) and rule.match.search(request.case_text):
+                if request.step >= len(rule.replies):
+                    raise ProviderError(
+                        f"rule '{rule.match.pattern}' of '{self.path}' has no reply {request.step + 1}"
+                    )
+                return _completion(rule.replies[request.step], self.model, request.step)
+        raise ProviderError(f"no rule of '{self.path}' matches the input '{request.case_text[:60]}'")
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def read_rules(path: str) -> list[Rule]:
+    """The rules of a file. Raises MachineError with the number of the line that is none."""
+    rules = []
+    try:
+        for line in jsonl.read_file(path):
+            try:
+                rules.append(_rule(line.value) if line.error is None else _refuse(line.error))
+            except (ValueError, re.error) as error:
+                raise MachineError(f"{path}: rule {line.number}: {error}") from None
+    except (FileNotFoundError, IsADirectoryError):
+        raise MachineError(f"no file of rules '{path}'; --harness scripted wants --model FILE") from None
+    if not rules:
+        raise MachineError(f"'{path}' has no rule; write one JSON object a line")
+    return rules
+
+
+def _refuse(error: str) -> Rule:
+    raise ValueError(error)
+
+
+def _rule(value: Any) -> Rule:
+    if not isinstance(value, dict) or not isinstance(value.get("match"), str):
+        raise ValueError('a rule is {"match": REGEX, "trial"?: N, "replies": [...]}')
+    replies = value.get("replies")
+    if not isinstance(replies, list) or not replies:
+        raise ValueError("'replies' is a list of texts or assistant messages")
+    if unknown := set(value) - {"match", "trial", "replies"}:
+        raise ValueError(f"unknown field '{min(unknown)}'")
+    messages = [{"role": "assistant", "content": r} if isinstance(r, str) else r for r in replies]
+    if not all(isinstance(message, dict) for message in messages):
+        raise ValueError("'replies' is a list of texts or assistant messages")
+    trial = value.get("trial")
+    return Rule(re.compile(value["match"]), trial if isinstance(trial, int) else None, messages)
+
+
+def _completion(reply: dict[str, Any], model: str, step: int) -> Completion:
+    if reply.get("delay_s"):
+        time.sleep(float(reply["delay_s"]))
+    if reply.get("error"):
+        raise ProviderError(str(reply["error"]))
+    message: dict[str, Any] = {"role": "assistant", "content": ""}
+    message |= {name: value for name, value in reply.items() if name not in _EXTRAS}
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        message["tool_calls"] = [_call(call, step, i) for i, call in enumerate(calls)]
+    usage: dict[str, Any] = {
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
+        "cached_tokens": 0,
+        "reasoning_tokens": 0,
+    }
+    usage |= reply.get("usage") or {}
+    return Completion(
+        message=message,
+        finish_reason=reply.get("finish_reason") or ("tool_calls" if calls else "stop"),
+        model=model,
+        cost_usd=reply.get("cost_usd", 0.0),
+        **usage,
+    )
+
+
+def _call(call: dict[str, Any], step: int, number: int) -> dict[str, Any]:
+    """A call in OpenAI's form; {"name", "arguments"} alone is enough in a rule."""
+    if "function" in call:
+        return {"id": f"call_{step}_{number}", "type": "function", **call}
+    arguments = call.get("arguments", "{}")
+    if not isinstance(arguments, str):
+        arguments = canonical(arguments).decode()
+    return {
+        "id": call.get("id", f"call_{step}_{number}"),
+        "type": "function",
+        "function": {"name": call.get("name", ""), "arguments": arguments},
+    }

@@ -1,0 +1,94 @@
+"""Reading and writing lines: one JSON value a line, with its number and its very bytes.
+
+A JSON array is accepted where lines are. Bad lines are reported by number and skipped by
+whoever reads; good ones before and after them are not touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from libmachine.canon import RecordError, dump_line, loads
+
+_CHUNK = 1 << 18
+_BOM = b"\xef\xbb\xbf"
+
+
+class Line(NamedTuple):
+    """number: from 1 (of the line, or of the array's element). raw: its bytes, newline included.
+    value: what it holds, or None with the error."""
+
+    number: int
+    raw: bytes
+    value: Any
+    error: str | None
+
+
+def split_lines(fd: int) -> Iterator[bytes]:
+    """Lines of a file descriptor as they come, each with its newline (the last perhaps without)."""
+    # os.read and not a buffered file: a thread blocked here must not hold a lock at interpreter exit.
+    rest: list[bytes] = []
+    while chunk := os.read(fd, _CHUNK):
+        pieces = chunk.split(b"\n")
+        if len(pieces) > 1:
+            yield b"".join(rest) + pieces[0] + b"\n"
+            for piece in pieces[1:-1]:
+                yield piece + b"\n"
+            rest = []
+        rest.append(pieces[-1])
+    if last := b"".join(rest):
+        yield last
+
+
+def read(fd: int) -> Iterator[Line]:
+    """Parsed lines of a file descriptor. Blank lines are passed over, but counted."""
+    lines = enumerate(split_lines(fd), 1)
+    for number, raw in lines:
+        text = raw.removeprefix(_BOM) if number == 1 else raw
+        if text.lstrip().startswith(b"["):
+            yield from _array(number, text, (line for _, line in lines))
+            return
+        if not text.isspace():
+            yield parse(number, raw, text)
+            break
+    for number, raw in lines:
+        if not raw.isspace():
+            yield parse(number, raw, raw)
+
+
+def parse(number: int, raw: bytes, text: bytes) -> Line:
+    """One line, parsed."""
+    try:
+        return Line(number, raw, loads(text), None)
+    except RecordError as error:
+        return Line(number, raw, None, str(error))
+
+
+def _array(number: int, first: bytes, others: Iterator[bytes]) -> Iterator[Line]:
+    # An array is whole or nothing: it is read to its end before its elements are.
+    text = b"".join([first, *others])
+    try:
+        values = loads(text)
+    except RecordError as error:
+        yield Line(number, text, None, f"{error} (it begins like a JSON array)")
+        return
+    for position, value in enumerate(values, 1):
+        yield Line(position, dump_line(value), value, None)
+
+
+def read_file(path: str) -> Iterator[Line]:
+    """Parsed lines of a file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield from read(fd)
+    finally:
+        os.close(fd)
+
+
+def write(fd: int, data: bytes) -> None:
+    """Write all of a line. Raises BrokenPipeError when the reader is gone."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,114 @@
+"""Where things are: the project, its store, the places machines are looked for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from libmachine import env
+from libmachine.errors import MachineError
+from libmachine.git import plumb
+from libmachine.store import layout
+from libmachine.store.store import Store
+
+
+@dataclass(frozen=True)
+class Project:
+    """root: the directory that holds machines/ (or the current one). store: the store's directory.
+    places: directories of machines, the first that has a name wins."""
+
+    root: str
+    store: str
+    places: tuple[str, ...]
+
+    def open_store(self) -> Store:
+        """The project's store. It is made at the first write."""
+        made = not os.path.exists(self.store)
+        if made and os.path.dirname(self.store) == self.root:
+            hide_from_git(self.root)
+        return Store(self.store, fsync=env.get("MACHINE_FSYNC") != "0")
+
+
+def find(workspace: str | None = None) -> Project:
+    """The project of a command. workspace: the value of -C; else MACHINE_WORKSPACE, else upward.
+
+    Raises MachineError if the named directory is not there.
+    """
+    chosen = workspace or env.get("MACHINE_WORKSPACE")
+    if chosen is not None:
+        root = os.path.abspath(chosen)
+        if not os.path.isdir(root):
+            raise MachineError(
+                f"no directory '{chosen}'; -C and MACHINE_WORKSPACE name the one that holds machines/"
+            )
+    else:
+        root = _upward(os.getcwd())
+    store = env.get("MACHINE_DIR")
+    places = [f"{root}/machines", *(env.get("MACHINE_PATH") or "").split(":"), built_in()]
+    return Project(root, os.path.abspath(store) if store else _store_of(root), tuple(p for p in places if p))
+
+
+def _upward(start: str) -> str:
+    here = start
+    while True:
+        if os.path.isdir(f"{here}/machines") or os.path.isdir(f"{here}/.machine"):
+            return here
+        above = os.path.dirname(here)
+        if above == here:
+            return start
+        here = above
+
+
+def built_in() -> str:
+    """Directory of the machines that come with the package: in the wheel, or beside it in a checkout."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    shipped = f"{package}/_machines"
+    return shipped if os.path.isdir(shipped) else f"{os.path.dirname(package)}/machines"
+
+
+def _store_of(root: str) -> str:
+    """.machine in the project; in a linked worktree the main one's, so that runs are shared."""
+    top = root
+    while not os.path.lexists(f"{top}/.git") and os.path.dirname(top) != top:
+        top = os.path.dirname(top)
+    if os.path.isfile(f"{top}/.git"):
+        common = plumb.common_directory(root)
+        if common and os.path.basename(common) == ".git":
+            main = os.path.join(os.path.dirname(common), os.path.relpath(root, top))
+            return os.path.normpath(f"{main}/.machine")
+    return f"{root}/.machine"
+
+
+def hide_from_git(root: str) -> bool:
+    """Name /.machine/ in info/exclude, once. False outside git or where it may not be written."""
+    common = plumb.common_directory(root)
+    where = plumb.position(root)
+    if common is None or where is None:
+        return False
+    line = f"/{where[0]}.machine/"
+    path = f"{common}/info/exclude"
+    try:
+        with open(path) as file:
+            text = file.read()
+    except FileNotFoundError:
+        text = ""
+    except OSError:
+        return False
+    if line in text.splitlines():
+        return True
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "a") as file:
+            file.write(("" if not text or text.endswith("\n") else "\n") + line + "\n")
+    except OSError:
+        return False
+    return True
+
+
+def make_store(project: Project) -> bool:
+    """Make the project's store now, private and hidden from git. True if it was not there."""
+    layout.refuse_foreign(project.store) if os.path.lexists(project.store) else None
+    made = layout.create(project.store)
+    if os.path.dirname(project.store) == project.root:
+        hide_from_git(project.root)
+    return made

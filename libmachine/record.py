@@ -1,0 +1,149 @@
+"""Records: their ids, and the checks a reader makes.
+
+An id is the git blob id of the canonical JSON of the stored fields that version `v`
+defines (libmachine.tables). A reader refuses a newer `v`, upgrades an older one through
+UPGRADES, and recomputes the id: a line that was changed on its way is a bad line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from libmachine.canon import Record, RecordError, called, canonical
+from libmachine.githash import blob_id
+from libmachine.tables import TABLES
+
+VERSIONS = {"run": 1, "scorecard": 1}
+UPGRADES: dict[tuple[str, int], Callable[[Record], Record]] = {}
+"""(type, v) -> function that turns a record of that v into the next. Entries are never removed."""
+
+STATUSES = ("ok", "limit", "failed")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "object": (dict,),
+    "list": (list,),
+}
+
+
+def stored_fields(kind: str, record: Mapping[str, Any]) -> Record:
+    """What of a record is stored: the fields its table marks so, the case of a run likewise."""
+    kept = {f.name: record[f.name] for f in TABLES[kind] if f.stored and f.name in record}
+    if kind == "run":
+        case = record["case"]
+        kept["case"] = {f.name: case[f.name] for f in TABLES["run_case"] if f.stored and f.name in case}
+    return kept
+
+
+def record_bytes(record: Mapping[str, Any]) -> bytes:
+    """The canonical bytes whose blob id is the record's id."""
+    return canonical(stored_fields(record["type"], record))
+
+
+def record_id(record: Mapping[str, Any]) -> str:
+    """The record's id (40 hex), from its content."""
+    return blob_id(record_bytes(record))
+
+
+def arrange(table: str, record: Mapping[str, Any]) -> Record:
+    """The record with its fields in the table's order, so that a replayed run is the line it was."""
+    arranged: Record = {}
+    for field in TABLES[table]:
+        if field.name in record:
+            arranged[field.name] = _arranged(field.kind.strip("-?"), record[field.name])
+    for name in sorted(record.keys() - arranged.keys()):
+        arranged[name] = _arranged("any", record[name])
+    return arranged
+
+
+def _arranged(kind: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        if kind in TABLES:
+            return arrange(kind, value)
+        return {name: _arranged("any", value[name]) for name in sorted(value)}
+    if isinstance(value, list):
+        inner = kind[:-2] if kind.endswith("[]") else "any"
+        return [_arranged(inner, item) for item in value]
+    return value
+
+
+def is_unchanged(record: Mapping[str, Any]) -> bool:
+    """Does the record's id follow from its content?"""
+    kept = stored_fields(record["type"], record)
+    try:
+        # What comes from our own pipe is canonical already; the walk is for what passed other tools.
+        if blob_id(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)) == record.get("id"):
+            return True
+        return blob_id(canonical(kept)) == record.get("id")
+    except (RecordError, TypeError):
+        return False
+
+
+def problems(table: str, value: Any, where: str = "") -> Iterable[str]:
+    """What is wrong with a value, field by field, against a table."""
+    if not isinstance(value, dict):
+        yield f"'{where or table}' is {called(value)}, not an object"
+        return
+    for field in TABLES[table]:
+        path = f"{where}.{field.name}" if where else field.name
+        kind = field.kind.removeprefix("-")
+        if field.name not in value:
+            if kind == field.kind:
+                yield f"'{path}' is missing"
+            continue
+        item = value[field.name]
+        if kind.endswith("?"):
+            if item is None:
+                continue
+            kind = kind[:-1]
+        if kind == "any":
+            continue
+        if kind.endswith("[]"):
+            if not isinstance(item, list):
+                yield f"'{path}' is {called(item)}, not a list"
+                continue
+            for number, element in enumerate(item):
+                yield from problems(kind[:-2], element, f"{path}[{number}]")
+        elif kind in TABLES:
+            yield from problems(kind, item, path)
+        elif not isinstance(item, _KINDS[kind]) or (isinstance(item, bool) and kind != "bool"):
+            yield f"'{path}' is {called(item)}, not of kind {kind}"
+
+
+def read_record(value: Any, kind: str) -> Record:
+    """A record of a kind from a parsed line: known version, whole, and unchanged since it was stored.
+
+    Raises RecordError with the first thing that is wrong.
+    """
+    if not isinstance(value, dict) or value.get("type") != kind:
+        found = value.get("type") if isinstance(value, dict) else None
+        raise RecordError(f"no {kind}: " + (f"its type is '{found}'" if found else "it has no 'type'"))
+    record: Record = upgrade(value, kind)
+    for problem in problems(kind, record):
+        raise RecordError(f"{kind}: {problem}")
+    if kind == "run" and record["status"] not in STATUSES:
+        raise RecordError(f"run: 'status' is '{record['status']}', not one of {', '.join(STATUSES)}")
+    if not is_unchanged(record):
+        short = str(record.get("id"))[:12]
+        raise RecordError(f"{kind} {short} changed since it was stored; --adopt keeps it as a new {kind}")
+    return record
+
+
+def upgrade(value: Record, kind: str) -> Record:
+    """The record in today's version of its type. Raises RecordError for a newer one."""
+    version = value.get("v")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RecordError(f"{kind}: 'v' is missing")
+    if version > VERSIONS[kind]:
+        raise RecordError(
+            f"{kind} is of v {version}; this program understands up to v {VERSIONS[kind]}: update it"
+        )
+    while version < VERSIONS[kind]:
+        value = UPGRADES[kind, version](value)
+        version += 1
+    return value

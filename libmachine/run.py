@@ -1,0 +1,206 @@
+"""machine-run's work: cases in, stored runs out, each answer bought once.
+
+A run's key is the hash of what decides its answer. A case whose key is stored is replayed
+with today's id, target and metadata; a key that another process is buying is waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from libmachine import pool
+from libmachine.canon import Record, canonical, hash_of, plain
+from libmachine.errors import MachineError
+from libmachine.git import plumb
+from libmachine.harness import loop
+from libmachine.harness.base import Engine, Sampling
+from libmachine.load import Loaded
+from libmachine.record import arrange
+from libmachine.splits import Splits
+from libmachine.store.store import Store
+from libmachine.tools import Tool
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run: the options of machine-run that are part of, or act on, the key."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    limits: loop.Limits = field(default_factory=loop.Limits)
+    trials: int = 1
+    seed: int = 0
+    resume: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run. bought: it was run now, not replayed from the store."""
+
+    run: Record
+    bought: bool
+
+
+@dataclass(frozen=True)
+class _Job:
+    case: Record
+    trial: int
+    base: str
+    key: str
+
+
+class Runner:
+    """Runs cases of one machine on one engine into one store."""
+
+    def __init__(self, machine: Loaded, engine: Engine, store: Store, settings: Settings) -> None:
+        self.machine, self.engine, self.store, self.settings = machine, engine, store, settings
+        self.tools = tool_set(machine.tools)
+        self.splits = Splits(machine.folder)
+        self.revision = revision(machine)
+        self.conditions = hash_of(self._conditions())
+        self._trials: dict[str, int] = {}
+
+    def _conditions(self) -> Record:
+        """What decides an answer, but for the case and the trial."""
+        sampling = {name: value for name, value in self.settings.sampling.record().items() if name != "seed"}
+        return {
+            "machine": self.machine.name,
+            "instructions": self.machine.instructions,
+            "tools": [[tool.schema, tool.source()] for tool in self.tools.values()],
+            "model": self.engine.model,
+            "harness": self.engine.name,
+            "sampling": sampling,
+            "seed": self.settings.seed,
+            "limits": vars(self.settings.limits),
+        }
+
+    def jobs(self, cases: Iterable[Record]) -> Iterator[_Job]:
+        """Each case with its trial numbers: from 1, or after the stored ones without resume.
+
+        A case that comes again goes on counting, so trials never collapse.
+        """
+        for case in cases:
+            base = hash_of([self.conditions, case["identity"]])
+            if base not in self._trials:
+                self._trials[base] = 0 if self.settings.resume else self.store.last_trial(base)
+            for _ in range(self.settings.trials):
+                self._trials[base] += 1
+                trial = self._trials[base]
+                yield _Job(case, trial, base, hash_of([base, trial]))
+
+    def run(
+        self, cases: Iterable[Record], concurrency: int, ordered: bool, stop: threading.Event
+    ) -> Iterator[Outcome]:
+        """Outcomes as they come, or in the order of the cases."""
+        return pool.stream(self.finish, self.jobs(cases), concurrency, ordered, stop)
+
+    def is_stored(self, job: _Job) -> bool:
+        """Would this job be replayed?"""
+        return self.settings.resume and self.store.stored_answer(job.key) is not None
+
+    def finish(self, job: _Job) -> Outcome:
+        """Replay a job or run it, store it, and return it."""
+        if (found := self._replay(job)) is not None:
+            return found
+        if not self.store.claim(job.key):
+            self.store.wait_for(job.key)
+        try:
+            # whoever held the key may have stored the answer meanwhile
+            return self._replay(job) or Outcome(self._buy(job), True)
+        finally:
+            self.store.release(job.key)
+
+    def _replay(self, job: _Job) -> Outcome | None:
+        if not self.settings.resume:
+            return None
+        row = self.store.stored_answer(job.key)
+        if row is None:
+            return None
+        run = self.store.load_run(row, scorecard=False)
+        run["case"] = _case_of_run(job.case, run["case"]["input"])
+        return Outcome(arrange("run", {**run, "split": self.splits.of(job.case["identity"])}), False)
+
+    def _buy(self, job: _Job) -> Record:
+        case, parts = job.case, {}
+        tokens: list[str] = []
+
+        def keep(values: dict[str, Any]) -> str:
+            tokens.append(self.store.blob(canonical(values)))
+            return tokens[-1]
+
+        sampling = replace(
+            self.settings.sampling, seed=sent_seed(case["identity"], job.trial, self.settings.seed)
+        )
+        finished = loop.run(
+            self.engine,
+            self.machine.instructions,
+            case,
+            self.tools,
+            sampling,
+            self.settings.limits,
+            job.trial,
+            keep,
+        )
+        if case.get("files"):
+            before = self.store.files(case["files"])
+            finished["workspace"] = {"before": before, "after": before}
+            parts["before"] = before
+        parts |= {f"tokens.{number}": oid for number, oid in enumerate(tokens)}
+        run: Record = {
+            "v": 1,
+            "type": "run",
+            "machine": self.machine.name,
+            "version": self.machine.version,
+            "revision": self.revision,
+            "case": _case_of_run(case, case["input"]),
+            "trial": job.trial,
+            "model": self.engine.model,
+            "harness": self.engine.name,
+            "sampling": sampling.record(),
+            "limits": vars(self.settings.limits),
+            "key": job.key,
+            **finished,
+        }
+        run = plain(run)
+        stored = self.store.add_run(run, job.base, parts)
+        return arrange("run", {**stored, "split": self.splits.of(case["identity"])})
+
+
+def _case_of_run(case: Mapping[str, Any], case_input: Any) -> Record:
+    """A case as it stands in a run: without its files, which the workspace holds."""
+    kept = {"id": case["id"], "identity": case["identity"], "input": case_input}
+    return kept | {name: case[name] for name in ("target", "metadata") if case.get(name) is not None}
+
+
+def sent_seed(identity: str, trial: int, seed: int) -> int:
+    """The seed an engine gets: 31 bits of a hash of case, trial and --seed.
+
+    Never the bare trial number: one seed for all cases would correlate them, and the error
+    over cases would be wrong.
+    """
+    return int(hash_of([identity, trial, seed])[:8], 16) & 0x7FFFFFFF
+
+
+def tool_set(functions: Iterable[Any]) -> dict[str, Tool]:
+    """Name -> tool. Raises MachineError for two of one name."""
+    tools: dict[str, Tool] = {}
+    for function in functions:
+        tool = Tool(function)
+        if tool.name in tools:
+            raise MachineError(f"two tools are called '{tool.name}'; rename one")
+        tools[tool.name] = tool
+    return tools
+
+
+def revision(machine: Loaded) -> Record:
+    """Where the project's history stands, and whether the machine's files differ from it."""
+    where = plumb.position(machine.folder.path)
+    if where is None:
+        return {"commit": None, "dirty": None}
+    commit = where[1]
+    if commit is None:
+        return {"commit": None, "dirty": True}
+    committed = plumb.files_at(machine.folder.path, commit)
+    return {"commit": commit, "dirty": committed != machine.folder.blobs()}

@@ -1,0 +1,193 @@
+"""index.db: a reader's cache of the log in sqlite. Deleting it loses nothing.
+
+Each reader first takes in the log from where the index stopped, so a rebuild is the
+same code from offset 0. Writers of records never touch it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from libmachine.store import log
+
+FORMAT = 1
+_TABLES = """
+CREATE TABLE state (format INTEGER, offset INTEGER);
+CREATE TABLE runs (
+  pos INTEGER PRIMARY KEY, id BLOB UNIQUE, machine TEXT, version TEXT, identity TEXT, case_id TEXT,
+  trial INTEGER, base TEXT, key BLOB, status TEXT, model TEXT, started_at TEXT, cost_usd REAL, parts TEXT);
+CREATE INDEX runs_machine ON runs (machine, pos);
+CREATE INDEX runs_key ON runs (key);
+CREATE INDEX runs_base ON runs (base);
+CREATE TABLE scorecards (
+  pos INTEGER PRIMARY KEY, id BLOB UNIQUE, run BLOB, rubric TEXT, score REAL, passed INTEGER);
+CREATE INDEX scorecards_run ON scorecards (run, pos);
+"""
+_NAMES = (
+    *("pos", "id", "machine", "version", "identity", "case_id", "trial"),
+    *("base", "key", "status", "model", "started_at", "cost_usd", "parts"),
+)
+RUN_COLUMNS = ", ".join(_NAMES)
+
+
+class Index:
+    """The index of one store. Threads take turns by the caller's lock."""
+
+    def __init__(self, directory: str) -> None:
+        self.log = f"{directory}/records"
+        self.path = f"{directory}/index.db"
+        self._offset = 0
+        self._db = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return self._connect(self.path)
+        except sqlite3.OperationalError as error:
+            if "readonly" not in str(error) and "unable to open" not in str(error):
+                raise
+            return self._connect(":memory:")  # a store one may only read
+        except PermissionError:
+            return self._connect(":memory:")
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return self._connect(":memory:")
+        except sqlite3.DatabaseError:
+            # A damaged cache is thrown away; the log has everything.
+            for end in ("", "-wal", "-shm", "-journal"):
+                if os.path.exists(self.path + end):
+                    os.unlink(self.path + end)
+            return self._connect(self.path)
+
+    def _connect(self, path: str) -> sqlite3.Connection:
+        if path != ":memory:":
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        db = sqlite3.connect(path, timeout=30, check_same_thread=False, isolation_level=None)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=OFF")
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            known = db.execute("SELECT name FROM sqlite_master WHERE name='state'").fetchone()
+            state = db.execute("SELECT format, offset FROM state").fetchone() if known else None
+            if state is None or state[0] != FORMAT or state[1] > log.size(self.log):
+                for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall():
+                    db.execute(f"DROP TABLE {name}")
+                for statement in _TABLES.split(";"):
+                    db.execute(statement)
+                db.execute("INSERT INTO state VALUES (?, 0)", (FORMAT,))
+            else:
+                self._offset = state[1]
+            db.execute("COMMIT")
+        except BaseException:
+            db.execute("ROLLBACK")
+            db.close()
+            raise
+        return db
+
+    def catch_up(self) -> None:
+        """Take in what the log has beyond the index."""
+        if log.size(self.log) <= self._offset:
+            return
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            self._offset = db.execute("SELECT offset FROM state").fetchone()[0]
+            for offset, following, row in log.read(self.log, self._offset):
+                if row is not None:
+                    self._take(offset, row)
+                self._offset = following
+            db.execute("UPDATE state SET offset = ?", (self._offset,))
+            db.execute("COMMIT")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+
+    def _take(self, pos: int, row: log.Row) -> None:
+        try:
+            oid = bytes.fromhex(row["id"])
+            if row["type"] == "run":
+                values = [pos, oid, *(row.get(name) for name in _NAMES[2:])]
+                values[_NAMES.index("key")] = bytes.fromhex(row["key"])
+                values[_NAMES.index("parts")] = orjson.dumps(row.get("parts") or {}).decode()
+                self._db.execute(f"INSERT OR IGNORE INTO runs VALUES ({','.join('?' * len(values))})", values)
+            elif row["type"] == "scorecard":
+                values = [pos, oid, bytes.fromhex(row["run"]), row["rubric"], row["score"], row["passed"]]
+                self._db.execute("INSERT OR IGNORE INTO scorecards VALUES (?,?,?,?,?,?)", values)
+        except (KeyError, TypeError, ValueError):
+            return  # a row of an unknown shape is machine-fsck's to report
+
+    def run(self, oid: str) -> dict[str, Any] | None:
+        """The row of a run by its whole id."""
+        return self._one("WHERE id = ?", (bytes.fromhex(oid),))
+
+    def by_key(self, key: str) -> dict[str, Any] | None:
+        """The newest answer (ok or limit) stored under a key."""
+        where = "WHERE key = ? AND status IN ('ok', 'limit') ORDER BY pos DESC LIMIT 1"
+        return self._one(where, (bytes.fromhex(key),))
+
+    def last_trial(self, base: str) -> int:
+        """The highest trial stored of a case under the same conditions, 0 if none."""
+        row = self._db.execute("SELECT max(trial) FROM runs WHERE base = ?", (base,)).fetchone()
+        return row[0] or 0
+
+    def runs(self, machine: str | None = None, newest_first: bool = True) -> Iterator[dict[str, Any]]:
+        """Rows of a machine's runs, or of all."""
+        where, values = ("WHERE machine = ?", (machine,)) if machine else ("", ())
+        order = "DESC" if newest_first else "ASC"
+        # Pages, not one open cursor: a reader that waits on its pipe must not hold the index.
+        edge = -1 if not newest_first else 2**62
+        joint = "AND" if where else "WHERE"
+        step = "<" if newest_first else ">"
+        query = f"SELECT {RUN_COLUMNS} FROM runs {where} {joint} pos {step} ? ORDER BY pos {order} LIMIT 500"
+        while rows := self._db.execute(query, (*values, edge)).fetchall():
+            yield from (_named(row) for row in rows)
+            edge = rows[-1][0]
+
+    def scorecard(self, run: str) -> dict[str, Any] | None:
+        """Id, rubric, score and passed of a run's newest scorecard."""
+        query = "SELECT id, rubric, score, passed FROM scorecards WHERE run = ? ORDER BY pos DESC LIMIT 1"
+        row = self._db.execute(query, (bytes.fromhex(run),)).fetchone()
+        if row is None:
+            return None
+        passed = None if row[3] is None else bool(row[3])
+        return {"id": row[0].hex(), "rubric": row[1], "score": row[2], "passed": passed}
+
+    def scorecards(self, run: str) -> list[str]:
+        """Ids of all scorecards of a run, newest first."""
+        query = "SELECT id FROM scorecards WHERE run = ? ORDER BY pos DESC"
+        return [row[0].hex() for row in self._db.execute(query, (bytes.fromhex(run),))]
+
+    def matching(self, prefix: str) -> list[tuple[str, str]]:
+        """(type, id) of the records whose id begins with a prefix of hex digits."""
+        low = bytes.fromhex(prefix + "0" * (40 - len(prefix)))
+        high = bytes.fromhex(prefix + "f" * (40 - len(prefix)))
+        found = []
+        for kind, table in (("run", "runs"), ("scorecard", "scorecards")):
+            query = f"SELECT id FROM {table} WHERE id BETWEEN ? AND ? LIMIT 10"
+            found += [(kind, row[0].hex()) for row in self._db.execute(query, (low, high))]
+        return found
+
+    def machines(self) -> Sequence[str]:
+        """Names of the machines that have runs here."""
+        return [row[0] for row in self._db.execute("SELECT DISTINCT machine FROM runs ORDER BY machine")]
+
+    def _one(self, where: str, values: tuple[Any, ...]) -> dict[str, Any] | None:
+        row = self._db.execute(f"SELECT {RUN_COLUMNS} FROM runs {where}", values).fetchone()
+        return None if row is None else _named(row)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+
+def _named(row: Sequence[Any]) -> dict[str, Any]:
+    named = dict(zip(_NAMES, row, strict=True))
+    named["id"], named["key"] = named["id"].hex(), named["key"].hex()
+    named["parts"] = orjson.loads(named["parts"])
+    return named

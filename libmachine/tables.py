@@ -1,0 +1,153 @@
+"""The fields of every record: one table a type, read by checks, ids, schemas and man pages.
+
+Fields that no table names travel along and are not stored. `v` is raised only when an
+old reader would misread.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Field(NamedTuple):
+    """One field. kind: str int float bool object list any, a table's name, or a table's name + [];
+    a trailing ? allows null, a leading - allows absence. stored: it enters the id."""
+
+    name: str
+    kind: str
+    meaning: str
+    stored: bool = True
+
+
+TABLES: dict[str, tuple[Field, ...]] = {
+    "run": (
+        Field("v", "int", "version of this record type"),
+        Field("type", "str", '"run"'),
+        Field("id", "str", "git blob id of the stored fields", False),
+        Field("machine", "str", "name of the machine"),
+        Field("version", "str", "tree id of what decides behaviour and judgement"),
+        Field("revision", "revision", "where the project's history stood"),
+        Field("case", "run_case", "the case that was run"),
+        Field("split", "-str?", "holdout, cases or null: computed from today's files", False),
+        Field("trial", "int", "repeat of the case, from 1"),
+        Field("model", "str", "model as asked for"),
+        Field("answered", "str?", "model that the endpoint says answered"),
+        Field("harness", "str", "engine with its build"),
+        Field("sampling", "object", "every sampling value as sent"),
+        Field("limits", "object", "max_steps and timeout_s (seconds)"),
+        Field("messages", "message[]", "the trajectory, OpenAI chat form, instructions included"),
+        Field("tools", "list", "tools on offer, OpenAI form"),
+        Field("output", "str", "text of the last assistant message"),
+        Field("stop_reason", "str", "stop, length, max_steps, timeout, context, content_filter or error"),
+        Field("usage", "usage", "sums over the steps"),
+        Field("steps", "step[]", "one entry a model call"),
+        Field("workspace", "-object?", "tree ids of the files before and after"),
+        Field("conversation", "-any", "what ties the runs of one conversation"),
+        Field("started_at", "str", "UTC, ISO 8601"),
+        Field("duration_s", "float", "seconds, by a clock that never steps"),
+        Field("status", "str", "ok, limit (graded, never trained on) or failed (missing data)"),
+        Field("error", "-object?", "where, type and message of a failure"),
+        Field("key", "str", "hash of what decides the answer: resume and reuse look it up"),
+        Field("scorecard", "-scorecard?", "the newest scorecard, if there is one", False),
+    ),
+    "run_case": (
+        Field("id", "str", "the case's name in its file", False),
+        Field("identity", "str", "git blob id of input (as messages) and files"),
+        Field("input", "any", "text or messages"),
+        Field("target", "-any", "what a right answer is", False),
+        Field("metadata", "-object?", "whatever the author keeps with the case", False),
+    ),
+    "revision": (
+        Field("commit", "str?", "HEAD, or null outside git"),
+        Field("dirty", "bool?", "the machine's files differ from HEAD"),
+    ),
+    "message": (
+        Field("role", "str", "system, user, assistant or tool"),
+        Field("content", "-any", "text, parts or null"),
+        Field("tool_calls", "-list?", "OpenAI tool calls; arguments stay the raw string"),
+        Field("tool_call_id", "-str?", "the call a tool message answers"),
+        Field("reasoning", "-str?", "visible thinking as captured"),
+        Field("reasoning_field", "-str?", "the name the reasoning came under"),
+    ),
+    "usage": (
+        Field("calls", "int", "model calls"),
+        Field("prompt_tokens", "int?", "null: not reported"),
+        Field("cached_tokens", "int?", "part of prompt_tokens"),
+        Field("completion_tokens", "int?", "null: not reported"),
+        Field("reasoning_tokens", "int?", "part of completion_tokens"),
+        Field("cost_usd", "float?", "US dollars, null: unknown"),
+    ),
+    "step": (
+        Field("message", "int", "index of the assistant message in messages"),
+        Field("prompt_tokens", "int?", "tokens in"),
+        Field("cached_tokens", "int?", "part of prompt_tokens"),
+        Field("completion_tokens", "int?", "tokens out"),
+        Field("reasoning_tokens", "int?", "part of completion_tokens"),
+        Field("finish_reason", "str", "why the model stopped"),
+        Field("model", "str", "model that answered"),
+        Field("fingerprint", "-str?", "the endpoint's build, where it says"),
+        Field("started_at", "str", "UTC, ISO 8601"),
+        Field("duration_s", "float", "seconds"),
+        Field("retries", "int", "attempts before the one that answered"),
+        Field("cost_usd", "float?", "US dollars, null: unknown"),
+        Field("tools", "tool_use[]", "the calls this message made"),
+        Field("tokens", "-str?", "blob with prompt and completion ids and log-probabilities"),
+    ),
+    "tool_use": (
+        Field("id", "str", "call id"),
+        Field("name", "str", "tool"),
+        Field("ok", "bool", "it ran and returned"),
+        Field("error", "-str?", "what the model was told went wrong"),
+        Field("truncated", "bool", "the result was cut"),
+        Field("duration_s", "float", "seconds"),
+    ),
+    "scorecard": (
+        Field("v", "int", "version of this record type"),
+        Field("type", "str", '"scorecard"'),
+        Field("id", "str", "git blob id of the stored fields", False),
+        Field("run", "str", "id of the run"),
+        Field("machine", "str", "name of the machine"),
+        Field("rubric", "str", "hash of the effective criteria"),
+        Field("target", "str", "hash of the case's target and metadata"),
+        Field("score", "float?", "weighted mean in 0..1; null: not graded"),
+        Field("passed", "bool?", "every criterion but audits reached its pass_at; null: not graded"),
+        Field("grades", "grade[]", "one a criterion, in the rubric's order"),
+        Field("usage", "usage", "what the graders spent"),
+        Field("graded_at", "str", "UTC, ISO 8601"),
+    ),
+    "grade": (
+        Field("criterion", "str", "id in rubric.toml"),
+        Field("weight", "float", "0 for an audit"),
+        Field("reason", "str?", "why, written before the score"),
+        Field("score", "float?", "0..1; null: could not be graded, or does not apply"),
+        Field("grader", "str", "the grader's name with the hash of its source"),
+        Field("key", "str", "hash of run, criterion text, grader and case: reuse looks it up"),
+        Field("applies", "-bool?", "false: the check says the criterion does not apply here"),
+        Field("model", "-str?", "model that judged"),
+        Field("error", "-str?", "why there is no score"),
+    ),
+}
+
+
+def schema(table: str) -> dict[str, Any]:
+    """JSON Schema of a table, for `machine-show --schema`."""
+    properties: dict[str, Any] = {}
+    for field in TABLES[table]:
+        kind = field.kind.removeprefix("-")
+        shape = _schema_of(kind.removesuffix("?"), kind.endswith("?"))
+        properties[field.name] = {**shape, "description": field.meaning}
+    required = [field.name for field in TABLES[table] if not field.kind.startswith("-")]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _schema_of(kind: str, nullable: bool) -> dict[str, Any]:
+    if kind == "any":
+        return {}
+    if kind.endswith("[]"):
+        found: dict[str, Any] = {"type": "array", "items": schema(kind[:-2])}
+    elif kind in TABLES:
+        found = schema(kind)
+    else:
+        names = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array"}
+        found = {"type": names.get(kind, kind)}
+    return {"anyOf": [found, {"type": "null"}]} if nullable else found

@@ -1,0 +1,178 @@
+"""Tools: a typed, documented function becomes a schema for the model and a call that never raises.
+
+def red_mentioned(word: str) -> str:
+    \"\"\"Report that the word red was mentioned.
+
+    word: the word as written
+    \"\"\"
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from libmachine.canon import RecordError, canonical, hash_of, loads, plain
+from libmachine.errors import MachineError
+from libmachine.githash import blob_id
+
+RESULT_LIMIT = 50_000
+"""Characters of a result that the model sees; the rest is cut out of the middle, visibly."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call gave: text for the model, whether it worked, why not, whether it was cut, seconds."""
+
+    content: str
+    ok: bool
+    error: str | None
+    truncated: bool
+    duration_s: float
+
+
+class Tool:
+    """A function on offer to the model. Raises MachineError if its signature cannot be described."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name: str = function.__name__
+        doc = inspect.getdoc(function)
+        if not doc:
+            raise MachineError(
+                f"tool '{self.name}' has no docstring; the model needs one to know what it does"
+            )
+        summary, notes = _docstring(doc)
+        self._model = _arguments_model(function, notes)
+        parameters = self._model.model_json_schema()
+        _untitle(parameters)
+        parameters.setdefault("properties", {})
+        self.schema: dict[str, Any] = {
+            "type": "function",
+            "function": {"name": self.name, "description": summary, "parameters": parameters},
+        }
+
+    def source(self) -> str:
+        """Hash of the function's source: a changed tool is another machine to the key of a run."""
+        try:
+            return blob_id(inspect.getsource(self.function).encode())
+        except (OSError, TypeError):
+            return hash_of(self.schema)
+
+    def call(self, arguments: str) -> Outcome:
+        """Call with the raw argument string of the model. What goes wrong is told, not raised."""
+        started = time.monotonic()
+        try:
+            values = self._parse(arguments)
+        except RecordError as error:
+            return _failed(f"arguments of '{self.name}' {error}", started)
+        try:
+            result = self.function(**values)
+            content = _as_text(result)
+        except Exception as error:
+            return _failed(f"{type(error).__name__}: {error}", started)
+        cut, truncated = cut_middle(content, RESULT_LIMIT)
+        return Outcome(cut, True, None, truncated, time.monotonic() - started)
+
+    def _parse(self, arguments: str) -> dict[str, Any]:
+        import pydantic
+
+        value: Any = {}
+        if arguments.strip():
+            try:
+                value = loads(arguments.encode("utf-8", "replace"))
+                if isinstance(value, str):  # encoded twice: seen from several endpoints
+                    value = loads(value.encode("utf-8", "replace"))
+            except RecordError as error:
+                raise RecordError(f"are {error}") from None
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise RecordError("are no JSON object")
+        try:
+            checked = self._model.model_validate(value)
+        except pydantic.ValidationError as error:
+            told = "; ".join(
+                f"{'.'.join(map(str, e['loc'])) or 'object'}: {e['msg']}" for e in error.errors()
+            )
+            raise RecordError(f"do not fit: {told}") from None
+        return {name: getattr(checked, name) for name in type(checked).model_fields}
+
+
+def _failed(text: str, started: float) -> Outcome:
+    told, truncated = cut_middle(str(plain(f"error: {text}")), RESULT_LIMIT)
+    return Outcome(told, False, str(plain(text))[:500], truncated, time.monotonic() - started)
+
+
+def unknown(name: str, known: list[str]) -> Outcome:
+    """The answer to a call of a tool that is not on offer."""
+    return _failed(f"no tool '{name}'; there are: {', '.join(known) or 'none'}", time.monotonic())
+
+
+def _as_text(result: Any) -> str:
+    if isinstance(result, str):
+        return str(plain(result))
+    if isinstance(result, bytes):
+        return result.decode("utf-8", "replace")
+    return "" if result is None else canonical(result).decode()
+
+
+def cut_middle(text: str, limit: int) -> tuple[str, bool]:
+    """Text of about limit characters, head and tail kept, and whether anything was cut out."""
+    if len(text) <= limit:
+        return text, False
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters cut ...]\n{text[-half:]}", True
+
+
+def _docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """The description and the notes on arguments (`name: note` lines) of a docstring."""
+    kept, notes = [], {}
+    for line in doc.splitlines():
+        found = re.fullmatch(r"\s*(?::param\s+)?([a-z_][a-z0-9_]*)(?:\s*\([^)]*\))?:\s+(.+)", line)
+        if found:
+            notes[found[1]] = found[2].strip()
+        elif line.strip() not in ("Args:", "Arguments:", "Parameters:"):
+            kept.append(line)
+    return "\n".join(kept).strip(), notes
+
+
+def _arguments_model(function: Callable[..., Any], notes: dict[str, str]) -> Any:
+    import pydantic
+
+    name = function.__name__
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except (NameError, TypeError, ValueError) as error:
+        raise MachineError(f"tool '{name}': its signature cannot be read ({error})") from None
+    fields: dict[str, Any] = {}
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise MachineError(f"tool '{name}': argument '{parameter.name}' must be a plain named one")
+        if parameter.annotation is parameter.empty:
+            raise MachineError(f"tool '{name}': argument '{parameter.name}' has no type; annotate it")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (
+            parameter.annotation,
+            pydantic.Field(default, description=notes.get(parameter.name)),
+        )
+    try:
+        return pydantic.create_model(name, __config__=pydantic.ConfigDict(extra="forbid"), **fields)
+    except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError) as error:
+        raise MachineError(f"tool '{name}': {error}") from None
+
+
+def _untitle(schema: Any) -> None:
+    """Drop pydantic's titles: the model pays for each token."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        for value in schema.values():
+            _untitle(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            _untitle(value)
