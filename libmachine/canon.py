@@ -52,7 +52,10 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, dict):
-        return {_name(name): plain(item) for name, item in value.items()}
+        return {
+            name if type(name) is str and name.isascii() else _name(name): plain(item)
+            for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, float):

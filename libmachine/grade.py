@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from libmachine.canon import Record, hash_of, now
+from libmachine.canon import Record, hash_of, now, plain
 from libmachine.define import Check, Run
 from libmachine.folder import Criterion, rubric_hash
 from libmachine.graders import check
@@ -75,7 +75,7 @@ class Grading:
             else:
                 grades.append(self._ask(criterion, view, key))
         score, passed = total(grades, self.machine.criteria, self.machine.graders)
-        return {
+        card: Record = {
             "v": 1,
             "type": "scorecard",
             "run": run["id"],
@@ -88,6 +88,7 @@ class Grading:
             "usage": NO_SPEND,
             "graded_at": now(),
         }
+        return card
 
     def _ask(self, criterion: Criterion, view: Run, key: str) -> Record:
         mark = check.apply(self.machine.graders[criterion.id], view)
@@ -136,7 +137,7 @@ def total(
 def known_grades(store: Store, run: Record) -> dict[str, Record]:
     """Key -> newest grade with an answer, over all scorecards of a run."""
     known: dict[str, Record] = {}
-    for oid in store.index.scorecards(run["id"]) if store.has_records() else ():
+    for oid in store.scorecards(run["id"]):
         for grade in store.load_scorecard(oid)["grades"]:
             if not grade.get("error"):
                 known.setdefault(grade["key"], grade)
@@ -154,12 +155,12 @@ def grade_and_store(
         return {name: value for name, value in run.items() if name != "scorecard"}, False
     asked = grading.todays(run)
     known: dict[str, Any] = {}
-    if not regrade and store.has_records():
-        newest = store.index.scorecard(run["id"])
+    if not regrade:
+        newest = store.newest_scorecard(run["id"])
         if newest is not None:
             card = store.load_scorecard(newest["id"])
             if grading.is_current(asked, card):
                 return arrange("run", {**asked, "scorecard": card}), False
             known = known_grades(store, run)
-    card = store.add_scorecard(grading.grade(asked, known))
+    card = store.add_scorecard(plain(grading.grade(asked, known)))
     return arrange("run", {**asked, "scorecard": card}), True

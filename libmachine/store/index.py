@@ -21,7 +21,8 @@ _TABLES = """
 CREATE TABLE state (format INTEGER, offset INTEGER);
 CREATE TABLE runs (
   pos INTEGER PRIMARY KEY, id BLOB UNIQUE, machine TEXT, version TEXT, identity TEXT, case_id TEXT,
-  trial INTEGER, base TEXT, key BLOB, status TEXT, model TEXT, started_at TEXT, cost_usd REAL, parts TEXT);
+  trial INTEGER, base TEXT, key BLOB, status TEXT, model TEXT, started_at TEXT, cost_usd REAL,
+  parts TEXT, given TEXT);
 CREATE INDEX runs_machine ON runs (machine, pos);
 CREATE INDEX runs_key ON runs (key);
 CREATE INDEX runs_base ON runs (base);
@@ -31,7 +32,7 @@ CREATE INDEX scorecards_run ON scorecards (run, pos);
 """
 _NAMES = (
     *("pos", "id", "machine", "version", "identity", "case_id", "trial"),
-    *("base", "key", "status", "model", "started_at", "cost_usd", "parts"),
+    *("base", "key", "status", "model", "started_at", "cost_usd", "parts", "given"),
 )
 RUN_COLUMNS = ", ".join(_NAMES)
 
@@ -90,6 +91,11 @@ class Index:
             raise
         return db
 
+    @property
+    def offset(self) -> int:
+        """Offset up to which the log is taken in."""
+        return self._offset
+
     def catch_up(self) -> None:
         """Take in what the log has beyond the index."""
         if log.size(self.log) <= self._offset:
@@ -114,7 +120,8 @@ class Index:
             if row["type"] == "run":
                 values = [pos, oid, *(row.get(name) for name in _NAMES[2:])]
                 values[_NAMES.index("key")] = bytes.fromhex(row["key"])
-                values[_NAMES.index("parts")] = orjson.dumps(row.get("parts") or {}).decode()
+                for name in ("parts", "given"):
+                    values[_NAMES.index(name)] = orjson.dumps(row.get(name) or {}).decode()
                 self._db.execute(f"INSERT OR IGNORE INTO runs VALUES ({','.join('?' * len(values))})", values)
             elif row["type"] == "scorecard":
                 values = [pos, oid, bytes.fromhex(row["run"]), row["rubric"], row["score"], row["passed"]]
@@ -189,5 +196,5 @@ class Index:
 def _named(row: Sequence[Any]) -> dict[str, Any]:
     named = dict(zip(_NAMES, row, strict=True))
     named["id"], named["key"] = named["id"].hex(), named["key"].hex()
-    named["parts"] = orjson.loads(named["parts"])
+    named["parts"], named["given"] = orjson.loads(named["parts"]), orjson.loads(named["given"])
     return named

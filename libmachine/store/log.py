@@ -18,8 +18,8 @@ from libmachine.store import disk
 Row = dict[str, Any]
 
 
-def append(path: str, rows: Sequence[Row], fsync: bool) -> None:
-    """Add rows at the end. An error leaves the log as it was."""
+def append(path: str, rows: Sequence[Row], fsync: bool) -> tuple[int, int]:
+    """Add rows at the end; returns where they begin and end. An error leaves the log as it was."""
     data = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -33,6 +33,7 @@ def append(path: str, rows: Sequence[Row], fsync: bool) -> None:
         except OSError:
             os.ftruncate(fd, end)
             raise
+        return end, end + len(data)
     finally:
         os.close(fd)
 

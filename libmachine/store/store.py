@@ -27,6 +27,18 @@ from libmachine.store import chain, layout, log
 from libmachine.store.index import Index
 from libmachine.store.objects import Objects
 
+_INLINE = 1000
+"""Bytes of a case's target and metadata that the log holds itself; more becomes an object."""
+
+
+class _Batch:
+    """Rows that go into the log together."""
+
+    def __init__(self) -> None:
+        self.rows: list[log.Row] = []
+        self.done = False
+        self.error: OSError | None = None
+
 
 class Store:
     """One open store. Safe to use from several threads; several processes may share the directory."""
@@ -40,8 +52,12 @@ class Store:
         self._claims: int | None = None
         self._held: set[str] = set()
         self._lock = threading.RLock()
+        self._log_lock = threading.Lock()
+        self._waiting = _Batch()
         self._ready = False
         self._written = False
+        self._seen = -1  # offset up to which the log is in the index or our own
+        self._own: set[bytes] = set()  # runs that rows of ours beyond the index are about
         if os.path.lexists(directory):
             layout.refuse_foreign(directory)
 
@@ -49,35 +65,39 @@ class Store:
 
     def _prepare(self) -> None:
         """Make the store, or clean up after the dead, before this process writes for the first time."""
-        if not self._ready:
-            layout.create(self.directory)
-            layout.sweep(self.directory)
-            self._ready = True
+        if self._ready:
+            return
+        with self._lock:
+            if not self._ready:
+                layout.create(self.directory)
+                layout.sweep(self.directory)
+                self._ready = True
 
     def blob(self, data: bytes) -> str:
         """Store bytes that belong to a record; returns their id."""
-        with self._lock:
-            self._prepare()
-            return self.objects.blob(data)
+        self._prepare()
+        return self.objects.blob(data)
 
     def files(self, files: dict[str, str]) -> str:
         """Store files (path -> text); returns the id of their tree."""
-        with self._lock:
-            self._prepare()
-            return self.objects.files(files)
+        self._prepare()
+        return self.objects.files(files)
 
     def add_run(self, run: Record, base: str, parts: dict[str, str] | None = None) -> Record:
-        """Store a run and return it with its id. Stored twice it is there once.
+        """Store a run (a plain record) and return it with its id. Stored twice it is there once.
 
         base: the key without its trial. parts: name -> id of objects that belong to the run.
         """
         case = run["case"]
-        given = {name: case[name] for name in ("id", "target", "metadata") if case.get(name) is not None}
-        with self._lock:
-            self._prepare()
-            oid = self.objects.blob(record_bytes(run))
-            parts = {**(parts or {}), "given": self.objects.blob(canonical(given))}
-            row = {
+        given: dict[str, Any] = {
+            name: case[name] for name in ("target", "metadata") if case.get(name) is not None
+        }
+        parts = dict(parts or {})
+        oid = self.blob(record_bytes(run))
+        if given and len(data := canonical(given)) > _INLINE:
+            parts["given"], given = self.blob(data), {}
+        self._append(
+            {
                 "type": "run",
                 "id": oid,
                 "machine": run["machine"],
@@ -92,24 +112,47 @@ class Store:
                 "started_at": run["started_at"],
                 "cost_usd": run["usage"]["cost_usd"],
                 "parts": parts,
-            }
-            self._append(row)
+                "given": given,
+            },
+            oid,
+        )
         return {**run, "id": oid}
 
     def add_scorecard(self, card: Record) -> Record:
-        """Store a scorecard and return it with its id."""
-        with self._lock:
-            self._prepare()
-            oid = self.objects.blob(record_bytes(card))
-            row = {"type": "scorecard", "id": oid}
-            row |= {name: card[name] for name in ("run", "machine", "rubric", "score", "passed")}
-            row["cost_usd"] = card["usage"]["cost_usd"]
-            self._append(row)
+        """Store a scorecard (a plain record) and return it with its id."""
+        oid = self.blob(record_bytes(card))
+        row = {"type": "scorecard", "id": oid}
+        row |= {name: card[name] for name in ("run", "machine", "rubric", "score", "passed")}
+        row["cost_usd"] = card["usage"]["cost_usd"]
+        self._append(row, card["run"])
         return {**card, "id": oid}
 
-    def _append(self, row: log.Row) -> None:
-        log.append(self.log, [row], self.fsync)
-        self._written = True
+    def _append(self, row: log.Row, run: str) -> None:
+        """Put a row into the log, together with those that other threads have waiting.
+
+        One thread writes for all, so that they share one wait for the disk.
+        """
+        with self._lock:
+            batch = self._waiting
+            batch.rows.append(row)
+            self._own.add(bytes.fromhex(run))
+        with self._log_lock:
+            if batch.error is not None:
+                raise batch.error
+            if batch.done:
+                return
+            with self._lock:
+                self._waiting = _Batch()
+            try:
+                start, end = log.append(self.log, batch.rows, self.fsync)
+            except OSError as error:
+                batch.error = error
+                raise
+            batch.done = True
+            with self._lock:
+                self._written = True
+                if start == self._seen:
+                    self._seen = end
 
     # reading -----------------------------------------------------------------------------
 
@@ -122,7 +165,17 @@ class Store:
                     raise MachineError(f"no store at '{self.directory}' yet; machine-run makes it")
                 self._index = Index(self.directory)
             self._index.catch_up()
+            self._seen = self._index.offset
+            self._own.clear()
             return self._index
+
+    def _index_for(self, run: str | None = None) -> Index | None:
+        """The index as far as it matters: rows that this process alone has added need no look,
+        but for the runs they are about. None if there is nothing to look up."""
+        size = log.size(self.log)
+        if self._index is None or size != self._seen or (run and bytes.fromhex(run) in self._own):
+            return self.index if size else None
+        return self._index
 
     def has_records(self) -> bool:
         """Is there anything to look up?"""
@@ -130,24 +183,33 @@ class Store:
 
     def stored_answer(self, key: str) -> dict[str, Any] | None:
         """The row of the newest answer under a key, or None."""
-        if not self.has_records():
-            return None
         with self._lock:
-            return self.index.by_key(key)
+            index = self._index_for()
+            return index.by_key(key) if index else None
 
     def last_trial(self, base: str) -> int:
         """The highest trial stored under a base, 0 if none."""
-        if not self.has_records():
-            return 0
         with self._lock:
-            return self.index.last_trial(base)
+            index = self._index_for()
+            return index.last_trial(base) if index else 0
 
     def knows_run(self, oid: str) -> bool:
         """Does the log say that this id is a run?"""
-        if not self.has_records():
-            return False
         with self._lock:
-            return self.index.run(oid) is not None
+            index = self._index_for(oid)
+            return index is not None and index.run(oid) is not None
+
+    def newest_scorecard(self, run: str) -> dict[str, Any] | None:
+        """Id, rubric, score and passed of a run's newest scorecard, or None."""
+        with self._lock:
+            index = self._index_for(run)
+            return index.scorecard(run) if index else None
+
+    def scorecards(self, run: str) -> list[str]:
+        """Ids of all scorecards of a run, newest first."""
+        with self._lock:
+            index = self._index_for(run)
+            return index.scorecards(run) if index else []
 
     def read_blob(self, oid: str) -> bytes:
         """The bytes of a blob. Raises MachineError if it is not here or damaged."""
@@ -161,15 +223,14 @@ class Store:
     def load_run(self, row: dict[str, Any], scorecard: bool = True) -> Record:
         """The whole record of a run from its index row, with its case as given and its newest scorecard."""
         run: Record = orjson.loads(self.read_blob(row["id"]))
-        given = row["parts"].get("given")
-        case = orjson.loads(self.read_blob(given)) if given else {"id": row["case_id"]}
+        given = row["given"]
+        if "given" in row["parts"]:
+            given = orjson.loads(self.read_blob(row["parts"]["given"]))
         run["id"] = row["id"]
-        run["case"] = {**run["case"], **case}
-        if scorecard:
-            with self._lock:
-                newest = self.index.scorecard(row["id"])
-            if newest:
-                run["scorecard"] = self.load_scorecard(newest["id"])
+        run["case"] = {**run["case"], "id": row["case_id"], **given}
+        newest = self.newest_scorecard(row["id"]) if scorecard else None
+        if newest:
+            run["scorecard"] = self.load_scorecard(newest["id"])
         return run
 
     def load_scorecard(self, oid: str) -> Record:
