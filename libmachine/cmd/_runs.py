@@ -22,7 +22,7 @@ from libmachine.times import since as moment
 Row = dict[str, Any]
 
 
-def main(workspace: str | None, name: str | None, last: int | None, as_json: bool, **options: Any) -> int:
+def main(workspace: str | None, name: str | None, last: int | None, as_json: bool | None, **options: Any) -> int:
     """List."""
     project = _cli.project(workspace)
     if name is not None:
@@ -32,16 +32,16 @@ def main(workspace: str | None, name: str | None, last: int | None, as_json: boo
     if options["at"]:
         options["at"] = _select.version(options["at"], workspace)
     store = project.open_store()
+    if name is not None and (not store.has_records() or name not in store.index.machines()):
+        find(name, project.places)
     if not store.has_records():
-        if name is not None:
-            find(name, project.places)
         return 0
     stop = threading.Event()
     output = _cli.Output(stop)
     lister = _Lister(store, project)
     try:
         rows = itertools.islice(lister.wanted(name, options), last)
-        if as_json or not console.is_terminal(1):
+        if as_json if as_json is not None else not console.is_terminal(1):
             for row in rows:
                 output.write(dump_line(lister.whole(row)))
                 if output.gone:
@@ -116,7 +116,7 @@ class _Lister:
         run = self.store.load_run(row, scorecard=False)
         return [
             row["id"][:8],
-            row["started_at"][:16].replace("T", " "),
+            row["started_at"][5:16].replace("T", " "),
             console.one_line(row["machine"], 16),
             console.one_line(row["case_id"], 16),
             str(row["trial"]),

@@ -21,7 +21,7 @@ from libmachine.cmd import _cli
 @click.option("--min-score", metavar="S", type=click.FloatRange(0, 1), help="Runs that score at least S.")
 @click.option("--passing", is_flag=True, help="Runs that passed.")
 @click.option("--stale", is_flag=True, help="Runs never graded, or graded by other graders than today's.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines on a terminal too.")
+@click.option("--json/--table", "as_json", default=None, help="Print JSON lines, or rows for people, always.")
 def command(**options: Any) -> int:
     """List the stored runs of machine NAME, or of all machines, newest first."""
     from libmachine.cmd import _runs
