@@ -43,6 +43,7 @@ class Loaded:
     version: str
     source: str
     """Hash of the .py files of the folder and its parents: who the graders are."""
+    parent: Loaded | None = None
     ungateable: str | None = None
     """Why a gate cannot judge this machine: it says in code what belongs in its files."""
 
@@ -101,37 +102,69 @@ def find(name: str, places: Sequence[str]) -> Folder:
 
 
 def load(name: str, places: Sequence[str]) -> Loaded:
-    """Load a machine: run its machine.py and read its files.
+    """Load a machine and its parents: run their machine.py and read their files.
 
-    Raises MachineError, with file and remedy, for anything that would go wrong later.
+    A child has its parent's criteria and graders (it may add, not redefine), its instructions
+    followed by its own, its tools and more, and its model unless it names one. Raises
+    MachineError, with file and remedy, for anything that would go wrong later.
     """
-    folder = find(name, places)
+    return load_folder(find(name, places))
+
+
+def load_folder(folder: Folder) -> Loaded:
+    """Load the machine in a folder."""
+    above = folder.parent()
+    parent = load_folder(above) if above else None
     definition = _import(folder)
     where = folder.file("machine.py")
     if not isinstance(definition, Machine):
         raise MachineError(f"{where}: it has no 'machine = Machine(...)'")
     if not isinstance(definition.intent, str) or not definition.intent.strip():
         raise MachineError(f"{where}: 'intent' is empty; say in one sentence what the machine is for")
-    in_code = [
-        field for field in ("instructions", "model", "rubric") if getattr(definition, field) is not None
-    ]
+    in_code = [name for name in ("instructions", "model", "rubric") if getattr(definition, name) is not None]
+    ungateable = f"{where} sets {', '.join(in_code)} in code; move it to its file" if in_code else None
     instructions = definition.instructions if definition.instructions is not None else folder.instructions()
-    criteria = as_rubric(definition.rubric, where) if definition.rubric is not None else folder.criteria()
+    own = as_rubric(definition.rubric, where) if definition.rubric is not None else folder.criteria()
     model = as_model(definition.model, where) if definition.model is not None else folder.model()
-    graders = _graders(definition, criteria, folder)
+    graders = _graders(definition, own, folder)
+    tools = tuple(definition.tools)
+    if parent:
+        _refuse_redefined(folder, [criterion.id for criterion in own], list(parent.graders), "criterion")
+        _refuse_redefined(
+            folder, [_called(tool) for tool in tools], [_called(t) for t in parent.tools], "tool"
+        )
+        instructions = "\n\n".join(
+            text for text in (parent.instructions.rstrip(), instructions) if text.strip()
+        )
+        model = model if model.model is not None else parent.model
     return Loaded(
-        name=name,
+        name=folder.name,
         folder=folder,
         intent=definition.intent.strip(),
         instructions=instructions,
         model=model,
-        criteria=criteria,
-        graders=graders,
-        tools=tuple(definition.tools),
+        criteria=(*parent.criteria, *own) if parent else own,
+        graders={**parent.graders, **graders} if parent else graders,
+        tools=(*parent.tools, *tools) if parent else tools,
         version=folder.version(),
         source=_source(folder),
-        ungateable=f"{where} sets {', '.join(in_code)} in code; move it to its file" if in_code else None,
+        parent=parent,
+        ungateable=ungateable or (parent.ungateable if parent else None),
     )
+
+
+def _refuse_redefined(folder: Folder, own: list[str], inherited: list[str], what: str) -> None:
+    for name in own:
+        if name in inherited:
+            parent = folder.name.rpartition("/")[0]
+            raise MachineError(
+                f"{folder.path}: {what} '{name}' is inherited from '{parent}' and cannot be redefined; "
+                "give the new one another name"
+            )
+
+
+def _called(tool: Any) -> str:
+    return str(getattr(tool, "__name__", tool))
 
 
 def _graders(definition: Machine, criteria: Sequence[Criterion], folder: Folder) -> dict[str, Check]:
