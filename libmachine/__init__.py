@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from libmachine.define import Machine as Machine
     from libmachine.define import Run as Run
     from libmachine.define import check as check
+    from libmachine.define import judge as judge
 
 __version__ = "0.1.0"
-__all__ = ["Machine", "Run", "check"]
+__all__ = ["Machine", "Run", "check", "judge"]
 
 
 def __getattr__(name: str) -> Any:

@@ -107,6 +107,13 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def money(amount: float | None) -> str:
+    """US dollars for people: cents, and more digits where cents say nothing."""
+    if amount is None:
+        return "cost unknown"
+    return f"${amount:.2f}" if amount == 0 or amount >= 0.1 else f"${amount:.4f}"
+
+
 class Progress:
     """A bar on stderr while a person waits; nothing where stderr is no terminal."""
 

@@ -1,4 +1,4 @@
-"""What the author of a machine imports: Machine, check, and the Run a grader looks at.
+"""What the author of a machine imports: Machine, check, judge, and the Run a grader looks at.
 
     from libmachine import Machine, check
 
@@ -124,6 +124,28 @@ def check(function: Callable[[Run], Score], name: str | None = None) -> Check:
 
 
 @dataclass(frozen=True)
+class Judge:
+    """A grader that asks a model. model None: the command, the environment or the run's endpoint says."""
+
+    model: str | None = None
+    effort: str | None = None
+    name: str = "judge"
+    kind: str = "judge"
+    pass_at: float = 0.5
+
+
+def judge(model: str | None = None, effort: str | None = None) -> Judge:
+    """Grade a criterion by a model's verdict on its description and levels.
+
+    model: an id with its endpoint (`openrouter/...`). effort: how hard it thinks; default medium.
+    """
+    return Judge(model, effort)
+
+
+Grader = Check | Judge
+
+
+@dataclass(frozen=True)
 class Machine:
     """A machine as its author writes it in machine.py.
 
@@ -133,7 +155,7 @@ class Machine:
     """
 
     intent: str
-    graders: Mapping[str, Check] = field(default_factory=dict)
+    graders: Mapping[str, Grader] = field(default_factory=dict)
     tools: Sequence[Callable[..., Any]] = ()
     instructions: str | None = None
     model: Mapping[str, Any] | str | None = None

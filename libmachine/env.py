@@ -23,6 +23,14 @@ VARIABLES = (
     Variable("MACHINE_DIR", None, "store directory; default .machine in the project"),
     Variable("MACHINE_PATH", None, "further directories of machines, separated by colons"),
     Variable("MACHINE_HARNESS", None, "harness for machines that name none"),
+    Variable(
+        "MACHINE_ENDPOINTS", None, "further endpoints: NAME=URL, separated by spaces; NAME_API_KEY is the key"
+    ),
+    Variable("MACHINE_JUDGE_MODEL", None, "model of the judges that name none"),
+    Variable("OPENAI_API_KEY", None, "key of the openai endpoint"),
+    Variable("OPENAI_BASE_URL", None, "address of the openai endpoint"),
+    Variable("OPENROUTER_API_KEY", None, "key of the openrouter endpoint"),
+    Variable("TINKER_API_KEY", None, "key of the tinker endpoint"),
     Variable("MACHINE_LOCAL_MODEL", None, "GGUF file that local/... ids are served from"),
     Variable("MACHINE_LOCAL_THREADS", None, "threads of the local model; default: all cores, at most 4"),
     Variable("MACHINE_CACHE", None, "directory of unpacked weights; default ~/.cache/machine"),
@@ -38,6 +46,26 @@ _BY_NAME = {variable.name: variable for variable in VARIABLES}
 def get(name: str) -> str | None:
     """The value of a variable of the table, or its default. An empty value counts as unset."""
     return os.environ.get(name) or _BY_NAME[name].default
+
+
+def endpoints() -> dict[str, str]:
+    """Name -> address of the endpoints in MACHINE_ENDPOINTS."""
+    pairs = (word.partition("=") for word in (get("MACHINE_ENDPOINTS") or "").split())
+    return {name: url for name, equals, url in pairs if equals and name and url}
+
+
+def key_of(endpoint: str) -> str | None:
+    """The API key of an endpoint: NAME_API_KEY."""
+    return os.environ.get(f"{endpoint.upper().replace('-', '_')}_API_KEY") or None
+
+
+def secrets() -> dict[str, str]:
+    """Name -> value of every key in the environment: what no log, child or stored run may hold.
+
+    Values shorter than 8 characters are placeholders, not secrets.
+    """
+    ends = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
+    return {name: value for name, value in os.environ.items() if name.endswith(ends) and len(value) >= 8}
 
 
 def cache_dir() -> str:

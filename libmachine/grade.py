@@ -7,13 +7,15 @@ not graded, a third state that enters no mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from libmachine.canon import Record, hash_of, now, plain
-from libmachine.define import Check, Run
+from libmachine.canon import Record, hash_of, now, plain, usd
+from libmachine.define import Grader, Judge, Run
 from libmachine.folder import Criterion, rubric_hash
 from libmachine.graders import check
+from libmachine.judging import Judging
 from libmachine.load import Loaded
 from libmachine.record import arrange
 from libmachine.splits import todays_cases
@@ -31,28 +33,42 @@ NO_SPEND = {
 
 
 class Grading:
-    """Grades runs of one machine by its graders as they are today."""
+    """Grades runs of one machine by its graders as they are today. Safe to use from several threads."""
 
-    def __init__(self, machine: Loaded) -> None:
+    def __init__(self, machine: Loaded, judging: Judging | None = None) -> None:
         self.machine = machine
+        self.judging = judging or Judging()
         self.rubric = rubric_hash(machine.criteria)
-        self.graders = {name: identity(grader, machine.source) for name, grader in machine.graders.items()}
         self._cases = todays_cases(machine.folder)
+        self._checks = threading.Lock()  # an author's function need not bear two threads
+
+    @property
+    def has_judges(self) -> bool:
+        """Does grading call models?"""
+        return any(isinstance(grader, Judge) for grader in self.machine.graders.values())
 
     def todays(self, run: Record) -> Record:
         """The run with its case's target and metadata as they stand in the machine's files today."""
         case = self._cases.get(run["case"]["identity"])
         if case is None:
             return run
-        kept = {name: run["case"][name] for name in ("id", "identity", "input")}
+        kept = {name: run["case"][name] for name in ("id", "identity", "input") if name in run["case"]}
         kept |= {name: case[name] for name in ("target", "metadata") if case.get(name) is not None}
         return {**run, "case": kept}
+
+    def identity(self, criterion: str, run: Record) -> str:
+        """Who grades a criterion of a run: a check with the hash of the code it is part of, or a judge
+        with its model, effort and the hash of its prompt."""
+        grader = self.machine.graders[criterion]
+        if isinstance(grader, Judge):
+            return self.judging.identity(grader, run)
+        return f"check:{grader.name}@{self.machine.source[:12]}"
 
     def keys(self, run: Record) -> dict[str, str]:
         """Criterion -> key under which its grade of this run is known."""
         target = target_hash(run)
         return {
-            criterion.id: hash_of([run["id"], criterion.text(), self.graders[criterion.id], target])
+            criterion.id: hash_of([run["id"], criterion.text(), self.identity(criterion.id, run), target])
             for criterion in self.machine.criteria
         }
 
@@ -68,14 +84,16 @@ class Grading:
         keys = self.keys(run)
         view = Run(run)
         grades = []
+        spent = []
         for criterion in self.machine.criteria:
             key = keys[criterion.id]
             if key in known:
                 grades.append({**known[key], "weight": criterion.weight})
             else:
                 grades.append(self._ask(criterion, view, key))
+                spent.append(grades[-1].get("usage") or NO_SPEND)
         score, passed = total(grades, self.machine.criteria, self.machine.graders)
-        card: Record = {
+        return {
             "v": 1,
             "type": "scorecard",
             "run": run["id"],
@@ -85,21 +103,19 @@ class Grading:
             "score": score,
             "passed": passed,
             "grades": grades,
-            "usage": NO_SPEND,
+            "usage": sum_usage(spent),
             "graded_at": now(),
         }
-        return card
 
     def _ask(self, criterion: Criterion, view: Run, key: str) -> Record:
-        mark = check.apply(self.machine.graders[criterion.id], view)
-        grade: Record = {
-            "criterion": criterion.id,
-            "weight": criterion.weight,
-            "reason": mark.reason,
-            "score": mark.score,
-            "grader": self.graders[criterion.id],
-            "key": key,
-        }
+        grader = self.machine.graders[criterion.id]
+        named = {"grader": self.identity(criterion.id, view.record), "key": key}  # type: ignore[arg-type]
+        first = {"criterion": criterion.id, "weight": criterion.weight}
+        if isinstance(grader, Judge):
+            return {**first, **self.judging.grade(grader, criterion, view), **named}
+        with self._checks:
+            mark = check.apply(grader, view)
+        grade: Record = {**first, "reason": mark.reason, "score": mark.score, **named}
         if not mark.applies:
             grade["applies"] = False
         if mark.error is not None:
@@ -107,9 +123,15 @@ class Grading:
         return grade
 
 
-def identity(grader: Check, source: str) -> str:
-    """Who a grader is: its name and the hash of the code it is part of."""
-    return f"check:{grader.name}@{source[:12]}"
+def sum_usage(parts: Iterable[Mapping[str, Any]]) -> Record:
+    """The sum of usages; a count that one of them does not know is unknown for all."""
+    total_usage: Record = dict(NO_SPEND)
+    for part in parts:
+        for name, value in part.items():
+            old = total_usage[name]
+            total_usage[name] = None if old is None or value is None else old + value
+    total_usage["cost_usd"] = usd(total_usage["cost_usd"])
+    return total_usage
 
 
 def target_hash(run: Record) -> str:
@@ -118,7 +140,7 @@ def target_hash(run: Record) -> str:
 
 
 def total(
-    grades: Sequence[Record], criteria: Sequence[Criterion], graders: Mapping[str, Check]
+    grades: Sequence[Record], criteria: Sequence[Criterion], graders: Mapping[str, Grader]
 ) -> tuple[float | None, bool | None]:
     """(score, passed) of grades: the weighted mean, and whether every criterion reached its pass_at.
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from libmachine.define import Check, Machine
+from libmachine.define import Check, Grader, Judge, Machine
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion, Folder, Model, as_model, as_rubric
 from libmachine.githash import blob_id
@@ -38,7 +38,7 @@ class Loaded:
     instructions: str
     model: Model
     criteria: tuple[Criterion, ...]
-    graders: dict[str, Check]
+    graders: dict[str, Grader]
     tools: tuple[Any, ...]
     version: str
     source: str
@@ -167,7 +167,7 @@ def _called(tool: Any) -> str:
     return str(getattr(tool, "__name__", tool))
 
 
-def _graders(definition: Machine, criteria: Sequence[Criterion], folder: Folder) -> dict[str, Check]:
+def _graders(definition: Machine, criteria: Sequence[Criterion], folder: Folder) -> dict[str, Grader]:
     where = folder.file("machine.py")
     declared = [criterion.id for criterion in criteria]
     if not declared and not definition.graders:
@@ -185,8 +185,10 @@ def _graders(definition: Machine, criteria: Sequence[Criterion], folder: Folder)
         grader = definition.graders[name]
         if callable(grader):
             raise MachineError(f"{where}: grader '{name}' is a bare function; wrap it: check({name})")
-        if not isinstance(grader, Check):
-            raise MachineError(f"{where}: grader '{name}' is a {type(grader).__name__}, not a check")
+        if not isinstance(grader, Check | Judge):
+            raise MachineError(
+                f"{where}: grader '{name}' is a {type(grader).__name__}, not a check or a judge"
+            )
     graders = dict(definition.graders)
     for criterion in criteria:
         if criterion.pass_at is not None:

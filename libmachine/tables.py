@@ -124,6 +124,8 @@ TABLES: dict[str, tuple[Field, ...]] = {
         Field("key", "str", "hash of run, criterion text, grader and case: reuse looks it up"),
         Field("applies", "-bool?", "false: the check says the criterion does not apply here"),
         Field("model", "-str?", "model that judged"),
+        Field("effort", "-str?", "reasoning effort of the judge"),
+        Field("usage", "-usage?", "what the judge spent, unusable replies included"),
         Field("error", "-str?", "why there is no score"),
     ),
 }

@@ -61,7 +61,7 @@ eq "$(jq -c '.scorecard.grades[0].applies' "$out" | sed -n 6p)" false
 has "$err" "7 ungraded"
 hasnt "$out" NaN
 expect 0 machine-grade --allow-failed 7 <wild
-expect 3 machine-grade --strict <wild
+expect 3 machine-grade --strict --concurrency 1 <wild
 eq "$(lines "$out")" 1
 
 # a failed run flows on without a scorecard

@@ -6,10 +6,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from libmachine import console, jsonl
+from libmachine import console, env, jsonl, pool
 from libmachine.canon import Record, RecordError, dump_line, hash_of, plain
 from libmachine.cmd import _cli
+from libmachine.folder import Model
 from libmachine.grade import Grading, grade_and_store
+from libmachine.harness import choose
+from libmachine.harness.base import Engine
+from libmachine.judging import Judging, family
 from libmachine.load import load
 from libmachine.project import Project
 from libmachine.record import read_record, record_id
@@ -17,7 +21,15 @@ from libmachine.store.store import Store
 
 
 def main(
-    workspace: str | None, regrade: bool, adopt: bool, allow_failed: int, strict: bool, as_json: bool
+    workspace: str | None,
+    judge_model: str | None,
+    judge_effort: str | None,
+    regrade: bool,
+    adopt: bool,
+    concurrency: int,
+    allow_failed: int,
+    strict: bool,
+    as_json: bool,
 ) -> int:
     """Grade what comes in, print it, count."""
     _cli.refuse_terminal("runs", "pipe them in: machine-run NAME < cases.jsonl | machine-grade")
@@ -26,23 +38,90 @@ def main(
     tally = _cli.Tally(stop, allow_failed, strict)
     output = _cli.Output(stop)
     lines = as_json or not console.is_terminal(1)
-    counts = {"graded": 0, "known": 0, "ungraded": 0, "failed": 0}
-    gradings: dict[str, Grading] = {}
+    judging = Judging(judge_model or env.get("MACHINE_JUDGE_MODEL"), judge_effort, _open_engine)
     store = project.open_store()
+    grader = _Grader(project, store, judging, regrade, tally)
     try:
         with _cli.Interrupts(stop) as interrupts:
-            for run in _runs(tally, stop, adopt):
-                grading = _grading(run["machine"], gradings, project)
-                _keep(store, run)
-                graded, asked = grade_and_store(grading, store, run, regrade)
-                _count(graded, asked, counts, tally)
-                output.write(dump_line(graded)) if lines else output.text(_row(graded))
-                if stop.is_set():
-                    break
-        _say(counts)
+            for graded in pool.stream(grader.grade, _runs(tally, stop, adopt), concurrency, True, stop):
+                grader.count(graded)
+                output.write(dump_line(graded[0])) if lines else output.text(_row(graded))
+        grader.say()
         return tally.code(interrupts, output)
     finally:
         store.close()
+        judging.close()
+
+
+def _open_engine(model: str) -> Engine:
+    return choose.engine(Model(model), progress=console.say)
+
+
+class _Grader:
+    """Grades one run after another, of any mix of machines, and counts."""
+
+    def __init__(
+        self, project: Project, store: Store, judging: Judging, regrade: bool, tally: _cli.Tally
+    ) -> None:
+        self.project, self.store, self.judging, self.regrade, self.tally = (
+            project,
+            store,
+            judging,
+            regrade,
+            tally,
+        )
+        self._gradings: dict[str, Grading] = {}
+        self._loading = threading.Lock()
+        self._keeping = threading.Lock()
+        self.counts = {"graded": 0, "known": 0, "ungraded": 0, "failed": 0}
+        self.cost: float | None = 0.0
+        self._kin: set[str] = set()
+
+    def grade(self, run: Record) -> tuple[Record, bool]:
+        """The run with its scorecard, and whether anything was asked."""
+        with self._loading:
+            if run["machine"] not in self._gradings:
+                machine = load(run["machine"], self.project.places)
+                self._gradings[run["machine"]] = Grading(machine, self.judging)
+            grading = self._gradings[run["machine"]]
+        with self._keeping:  # two lines of one foreign run are one run
+            keep(self.store, run)
+        return grade_and_store(grading, self.store, run, self.regrade)
+
+    def count(self, graded: tuple[Record, bool]) -> None:
+        """Count one run; say what is wrong with it."""
+        run, asked = graded
+        card = run.get("scorecard")
+        if card is None:
+            self.counts["failed"] += 1
+            self.tally.note(f"run {run['id'][:12]} failed and is not graded")
+            return
+        self.counts["graded" if asked else "known"] += 1
+        if asked:
+            cost = card["usage"]["cost_usd"]
+            self.cost = None if cost is None or self.cost is None else self.cost + cost
+        errors = [grade for grade in card["grades"] if grade.get("error")]
+        if card["score"] is None:
+            self.counts["ungraded"] += 1
+            why = f"{errors[0]['criterion']}: {errors[0]['error']}" if errors else "no criterion applies"
+            self.tally.note(f"run {run['id'][:12]} is ungraded: {why}")
+        for grade in card["grades"]:
+            if grade.get("model") and family(grade["model"]) == family(run["model"]):
+                self._kin.add(family(run["model"]))
+
+    def say(self) -> None:
+        """What it came to, on stderr."""
+        counts = self.counts
+        told = f"{console.count(counts['graded'] + counts['known'], 'run')}: {counts['graded']} graded"
+        told += f", {counts['known']} known already" if counts["known"] else ""
+        told += f", {counts['ungraded']} ungraded" if counts["ungraded"] else ""
+        told += f"; {counts['failed']} failed" if counts["failed"] else ""
+        console.say(f"{told}, {console.money(self.cost)}")
+        if self._kin:
+            console.say(
+                f"warning: judge and machine are of one family ({', '.join(sorted(self._kin))}): "
+                "a model tends to prefer its own kind"
+            )
 
 
 def _runs(tally: _cli.Tally, stop: threading.Event, adopt: bool) -> Iterator[Record]:
@@ -68,34 +147,15 @@ def _adopted(value: Record) -> Record:
         return value
 
 
-def _grading(name: str, gradings: dict[str, Grading], project: Project) -> Grading:
-    if name not in gradings:
-        gradings[name] = Grading(load(name, project.places))
-    return gradings[name]
-
-
-def _keep(store: Store, run: Record) -> None:
+def keep(store: Store, run: Record) -> None:
     """A run that came from elsewhere is stored before money is spent on grading it."""
     if not store.knows_run(run["id"]):
         base = hash_of(["foreign", run["machine"], run["case"]["identity"]])
         store.add_run({**run, "case": {"id": run["case"]["identity"][:12], **run["case"]}}, base)
 
 
-def _count(run: Record, asked: bool, counts: dict[str, int], tally: _cli.Tally) -> None:
-    card = run.get("scorecard")
-    if card is None:
-        counts["failed"] += 1
-        tally.note(f"run {run['id'][:12]} failed and is not graded")
-        return
-    counts["graded" if asked else "known"] += 1
-    errors = [grade for grade in card["grades"] if grade.get("error")]
-    if card["score"] is None:
-        counts["ungraded"] += 1
-        why = f"{errors[0]['criterion']}: {errors[0]['error']}" if errors else "no criterion applies"
-        tally.note(f"run {run['id'][:12]} is ungraded: {why}")
-
-
-def _row(run: Record) -> str:
+def _row(graded: tuple[Record, bool]) -> str:
+    run, _ = graded
     card = run.get("scorecard")
     if card is None or card["score"] is None:
         verdict = "   -  failed  " if card is None else "   -  ungraded"
@@ -103,11 +163,3 @@ def _row(run: Record) -> str:
         verdict = f"{card['score']:>4.2f}  {'passed' if card['passed'] else 'not':<8}"
     head = f"{run['id'][:8]}  {console.one_line(run['case']['id'], 20):<20}  {run['trial']:>2}  {verdict}  "
     return head + console.one_line(run["output"], max(10, console.width() - len(head)))
-
-
-def _say(counts: dict[str, int]) -> None:
-    told = f"{console.count(counts['graded'] + counts['known'], 'run')}: {counts['graded']} graded"
-    told += f", {counts['known']} known already" if counts["known"] else ""
-    told += f", {counts['ungraded']} ungraded" if counts["ungraded"] else ""
-    told += f"; {counts['failed']} failed" if counts["failed"] else ""
-    console.say(f"{told}, $0.00")

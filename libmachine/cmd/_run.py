@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from libmachine import console, jsonl
-from libmachine.canon import Record, RecordError, dump_line, usd
+from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import read_case
 from libmachine.cmd import _cli
 from libmachine.errors import UsageError
 from libmachine.folder import check_sampling, read_cases
+from libmachine.harness import choose
 from libmachine.harness.base import Sampling
-from libmachine.harness.choose import engine as choose_engine
 from libmachine.harness.loop import Limits
 from libmachine.load import Loaded, load
 from libmachine.run import Outcome, Runner, Settings
@@ -45,7 +45,9 @@ def main(
         seed=options["seed"],
         resume=options["resume"],
     )
-    engine = choose_engine(machine.model, options["harness"], options["model"])
+    engine = choose.engine(
+        machine.model, options["harness"], options["model"], options["base_url"], console.say
+    )
     store = project.open_store()
     try:
         runner = Runner(machine, engine, store, settings)
@@ -157,7 +159,6 @@ class _Printer:
     def summary(self) -> None:
         """What it came to, on stderr: also after a failure."""
         self.progress.clear()
-        spent = "cost unknown" if self.cost is None else f"${usd(self.cost):.2f}"
         counts = f"{self.stored} stored, {self.bought} run"
         failed = f", {self.failed} failed" if self.failed else ""
-        console.say(f"{console.count(len(self.cases), 'case')}: {counts}{failed}, {spent}")
+        console.say(f"{console.count(len(self.cases), 'case')}: {counts}{failed}, {console.money(self.cost)}")

@@ -22,7 +22,9 @@ from libmachine.times import since as moment
 Row = dict[str, Any]
 
 
-def main(workspace: str | None, name: str | None, last: int | None, as_json: bool | None, **options: Any) -> int:
+def main(
+    workspace: str | None, name: str | None, last: int | None, as_json: bool | None, **options: Any
+) -> int:
     """List."""
     project = _cli.project(workspace)
     if name is not None:

@@ -11,8 +11,13 @@ from libmachine.cmd import _cli
 
 @click.command("machine-grade", context_settings=_cli.SETTINGS)
 @_cli.workspace_option
+@click.option("--judge-model", metavar="ID", help="Model of the judges that name none.")
+@click.option("--judge-effort", metavar="LEVEL", help="Reasoning effort of the judges that name none.")
 @click.option("--regrade", is_flag=True, help="Ask every grader again, also where the grade is known.")
 @click.option("--adopt", is_flag=True, help="Take runs that changed since they were stored as new runs.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Runs under way at once."
+)
 @click.option(
     "--allow-failed", metavar="N", type=click.IntRange(0), default=0, help="Exit 0 with up to N ungraded."
 )

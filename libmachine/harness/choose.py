@@ -5,6 +5,8 @@ It never puts another model in the place of the one that was asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from libmachine import env
 from libmachine.errors import MachineError
 from libmachine.folder import Model
@@ -13,16 +15,31 @@ from libmachine.harness.echo import EchoEngine
 from libmachine.harness.scripted import ScriptedEngine
 
 LOCAL_MODEL = "local/smollm2-135m-instruct"
-HARNESSES = ("echo", "scripted", "local")
+OFFLINE = ("echo", "scripted", "local")
+HOSTED = ("openai", "openrouter", "tinker")
 
 
-def engine(model: Model, harness: str | None, model_id: str | None) -> Engine:
-    """The engine for a machine's model and the options --harness and --model (None: not given).
+def names() -> list[str]:
+    """Every harness there is here."""
+    return [*OFFLINE, *HOSTED, *env.endpoints()]
 
-    Raises MachineError before any run if there is no way to serve the model.
+
+def engine(
+    model: Model,
+    harness: str | None = None,
+    model_id: str | None = None,
+    base_url: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Engine:
+    """The engine for a machine's model and the options --harness, --model, --base-url (None: not given).
+
+    progress: takes lines about retries and long waits. Raises MachineError before any run if
+    there is no way to serve the model.
     """
     wanted = model_id or model.model
     chosen = harness or _prefix(model_id) or model.harness or _prefix(wanted) or env.get("MACHINE_HARNESS")
+    if chosen is None and wanted and env.key_of("tinker"):
+        chosen = "tinker"
     if chosen == "echo":
         return EchoEngine()
     if chosen == "scripted":
@@ -33,15 +50,38 @@ def engine(model: Model, harness: str | None, model_id: str | None) -> Engine:
         from libmachine.harness.local import LocalEngine
 
         return LocalEngine(wanted if wanted and wanted.startswith("local/") else LOCAL_MODEL)
+    if chosen in names():
+        return _chat(chosen, wanted, base_url, progress)
     if chosen is not None:
-        raise MachineError(f"no harness '{chosen}'; there are: {', '.join(HARNESSES)}")
+        raise MachineError(f"no harness '{chosen}'; there are: {', '.join(names())}")
     raise MachineError(
-        f"no endpoint for model '{wanted or ''}'; name one: --harness {'|'.join(HARNESSES)}, --model local/ID, "
-        'a "harness" in model.json, or MACHINE_HARNESS'
+        f"no endpoint for model '{wanted or ''}'; name one: --harness {'|'.join(names())}, an id with its "
+        'prefix (local/ID, openrouter/ID ...), a "harness" in model.json, or MACHINE_HARNESS'
     )
 
 
 def _prefix(model_id: str | None) -> str | None:
     """The harness that a model's id names by its prefix."""
     head, slash, _ = (model_id or "").partition("/")
-    return head if slash and head in ("local",) else None
+    if slash and (head in ("local", *HOSTED) or head in env.endpoints()):
+        return head
+    return "tinker" if head == "tinker:" else None
+
+
+def _chat(
+    endpoint: str, wanted: str | None, base_url: str | None, progress: Callable[[str], None] | None
+) -> Engine:
+    if not wanted or wanted.startswith("local/"):
+        raise MachineError(f"harness '{endpoint}' wants a model it serves; add --model ID")
+    if endpoint == "openai":
+        base_url = base_url or env.get("OPENAI_BASE_URL")
+        if base_url is None:
+            raise MachineError("harness 'openai' has no address; add --base-url URL or set OPENAI_BASE_URL")
+    else:
+        base_url = base_url or env.endpoints().get(endpoint)
+    from libmachine.harness.chat import ChatEngine
+
+    served = wanted.removeprefix(f"{endpoint}/")
+    chat = ChatEngine(endpoint, served, base_url, env.key_of(endpoint), progress=progress)
+    chat.model = wanted
+    return chat

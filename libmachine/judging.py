@@ -1,0 +1,119 @@
+"""Which model judges, asked through which engine: the part of grading that can spend.
+
+A judge's own model wins, then --judge-model, then MACHINE_JUDGE_MODEL, then the default of
+the run's endpoint. Where there is none (local, echo, scripted) the grade is null with the
+remedy, never another model's.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+
+from libmachine.canon import Record, usd
+from libmachine.define import Judge, Run
+from libmachine.errors import MachineError
+from libmachine.folder import Criterion
+from libmachine.graders import judge as judging
+from libmachine.harness.base import Completion, Engine
+
+DEFAULT_EFFORT = "medium"
+_DEFAULTS = {"tinker": "tinker/thinkingmachines/Inkling-Small"}
+_OWN_MODEL = ("openai", "openrouter")
+_COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
+
+
+class Judging:
+    """How judges are asked in one command. open_engine: model id -> engine, ready to be billed.
+
+    model: the command's or the environment's judge model. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        effort: str | None = None,
+        open_engine: Callable[[str], Engine] | None = None,
+    ) -> None:
+        self.model, self.effort = model, effort
+        self._open = open_engine
+        self._engines: dict[str, Engine] = {}
+        self._lock = threading.Lock()
+
+    def model_of(self, judge: Judge, run: Record) -> str | None:
+        """The judge's model for a run, or None: nobody says."""
+        return judge.model or self.model or default_model(run)
+
+    def effort_of(self, judge: Judge) -> str:
+        """How hard the judge thinks."""
+        return judge.effort or self.effort or DEFAULT_EFFORT
+
+    def identity(self, judge: Judge, run: Record) -> str:
+        """Who the judge of a run is: model, effort and the hash of the prompt."""
+        model = self.model_of(judge, run) or "none"
+        return f"judge:{model}:{self.effort_of(judge)}@{judging.prompt_hash()[:12]}"
+
+    def grade(self, judge: Judge, criterion: Criterion, run: Run) -> Record:
+        """The fields of a grade that the judge decides."""
+        model = self.model_of(judge, run.record)  # type: ignore[arg-type]
+        effort = self.effort_of(judge)
+        if model is None or self._open is None:
+            return {
+                "reason": None,
+                "score": None,
+                "error": "no judge model; add --judge-model ID, MACHINE_JUDGE_MODEL, or judge(model=...)",
+            }
+        try:
+            engine = self._engine(model)
+        except MachineError as error:
+            return {"reason": None, "score": None, "error": str(error)}
+        verdict = judging.ask(engine, criterion, run, effort)
+        grade: Record = {
+            "reason": verdict.reason,
+            "score": verdict.score,
+            "model": verdict.model,
+            "effort": effort,
+            "usage": usage_of(verdict.calls),
+        }
+        if verdict.error is not None:
+            grade["error"] = verdict.error
+        return grade
+
+    def _engine(self, model: str) -> Engine:
+        with self._lock:
+            if model not in self._engines:
+                assert self._open is not None
+                self._engines[model] = self._open(model)
+            return self._engines[model]
+
+    def close(self) -> None:
+        """Let go of the engines."""
+        for engine in self._engines.values():
+            engine.close()
+
+
+def default_model(run: Record) -> str | None:
+    """The judge that goes with a run's endpoint: its own small model, or the run's model there."""
+    endpoint = re.split(r"[+:]", run["harness"])[0]
+    if endpoint in _OWN_MODEL:
+        model: str = run["model"]
+        return model if model.startswith(f"{endpoint}/") else f"{endpoint}/{model}"
+    return _DEFAULTS.get(endpoint)
+
+
+def usage_of(calls: list[Completion]) -> Record:
+    """What judging calls spent. A count one call did not report is unknown."""
+    usage: Record = {"calls": len(calls)}
+    for name in _COUNTS:
+        counts = [getattr(call, name) for call in calls]
+        usage[name] = None if None in counts else sum(counts)
+    costs = [call.cost_usd for call in calls]
+    usage["cost_usd"] = None if None in costs else usd(sum(cost for cost in costs if cost is not None))
+    return usage
+
+
+def family(model: str) -> str:
+    """The family of a model by its id: `inkling` of thinkingmachines/Inkling-Small, `gpt` of gpt-4o."""
+    found = re.match(r"[a-z]+", model.rsplit("/", 1)[-1].lower())
+    return found[0] if found else model
