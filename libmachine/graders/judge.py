@@ -17,7 +17,7 @@ from libmachine.canon import Record, canonical, hash_of, plain
 from libmachine.define import Run
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion
-from libmachine.graders.verdict import parse_verdict
+from libmachine.graders.verdict import parse_verdict, read_verdict
 from libmachine.harness.base import Completion, Engine, Message, Request, Sampling
 from libmachine.tools import cut_middle
 
@@ -83,10 +83,10 @@ def ask(engine: Engine, criterion: Criterion, run: Run, effort: str | None) -> V
             return Verdict(None, None, f"judge failed: {plain(str(failure))}", engine.model, calls)
         calls.append(completion)
         reply = str(completion.message.get("content") or "")
-        score, reason = parse_verdict(reply, call_id, completion.finish_reason)
-        if score is not None:
-            return Verdict(score, reason, None, completion.model, calls)
-        error = f"no usable verdict in {TRIES} replies: {reason}"
+        reading = read_verdict(reply, call_id, completion.finish_reason)
+        if reading.score is not None:
+            return Verdict(reading.score, reading.reasoning, None, completion.model, calls)
+        error = f"no usable verdict in {TRIES} replies: {reading.problem}"
     return Verdict(None, None, error, calls[-1].model, calls)
 
 
