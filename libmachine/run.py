@@ -44,7 +44,9 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
+    """One trial of one case, with the key of its answer. base: the key without the trial."""
+
     case: Record
     trial: int
     base: str
@@ -76,19 +78,27 @@ class Runner:
             "limits": vars(self.settings.limits),
         }
 
-    def jobs(self, cases: Iterable[Record]) -> Iterator[_Job]:
+    def jobs(self, cases: Iterable[Record]) -> Iterator[Job]:
         """Each case with its trial numbers: from 1, or after the stored ones without resume.
 
         A case that comes again goes on counting, so trials never collapse.
         """
         for case in cases:
-            base = hash_of([self.conditions, case["identity"]])
+            base = self.base_of(case)
             if base not in self._trials:
                 self._trials[base] = 0 if self.settings.resume else self.store.last_trial(base)
             for _ in range(self.settings.trials):
                 self._trials[base] += 1
-                trial = self._trials[base]
-                yield _Job(case, trial, base, hash_of([base, trial]))
+                yield self.job(case, self._trials[base], base)
+
+    def job(self, case: Record, trial: int, base: str | None = None) -> Job:
+        """The job of one trial of a case. base: base_of(case), if it is known."""
+        base = base or self.base_of(case)
+        return Job(case, trial, base, hash_of([base, trial]))
+
+    def base_of(self, case: Record) -> str:
+        """The key of a case's answers, but for the trial."""
+        return hash_of([self.conditions, case["identity"]])
 
     def run(
         self, cases: Iterable[Record], concurrency: int, ordered: bool, stop: threading.Event
@@ -96,15 +106,17 @@ class Runner:
         """Outcomes as they come, or in the order of the cases."""
         return pool.stream(self.finish, self.jobs(cases), concurrency, ordered, stop)
 
-    def is_stored(self, job: _Job) -> bool:
+    def is_stored(self, job: Job) -> bool:
         """Would this job be replayed?"""
         return self.settings.resume and self.store.stored_answer(job.key) is not None
 
-    def finish(self, job: _Job) -> Outcome:
+    def finish(self, job: Job) -> Outcome:
         """Replay a job or run it, store it, and return it."""
         if (found := self._replay(job)) is not None:
             return found
-        if not self.store.claim(job.key):
+        if not self.settings.resume:
+            job = self._free(job)
+        elif not self.store.claim(job.key):
             self.store.wait_for(job.key)
         try:
             # whoever held the key may have stored the answer meanwhile
@@ -112,7 +124,16 @@ class Runner:
         finally:
             self.store.release(job.key)
 
-    def _replay(self, job: _Job) -> Outcome | None:
+    def _free(self, job: Job) -> Job:
+        """The job, or its next trial that nobody has bought or is buying, claimed."""
+        while True:
+            if self.store.claim(job.key):
+                if self.store.stored_answer(job.key) is None:
+                    return job
+                self.store.release(job.key)
+            job = self.job(job.case, job.trial + 1, job.base)
+
+    def _replay(self, job: Job) -> Outcome | None:
         if not self.settings.resume:
             return None
         row = self.store.stored_answer(job.key)
@@ -122,7 +143,7 @@ class Runner:
         run["case"] = _case_of_run(job.case, run["case"]["input"])
         return Outcome(arrange("run", {**run, "split": self.splits.of(job.case["identity"])}), False)
 
-    def _buy(self, job: _Job) -> Record:
+    def _buy(self, job: Job) -> Record:
         case, parts = job.case, {}
         tokens: list[str] = []
 
