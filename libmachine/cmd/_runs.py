@@ -51,8 +51,11 @@ def main(
         else:
             lines = [["run", "started", "machine", "case", "n", "status", "score", "output"]]
             lines += [lister.cells(row) for row in rows]
+            if name is not None:
+                lines = [[*line[:2], *line[3:]] for line in lines]
             if len(lines) > 1:
-                output.text(console.table(lines, console.width(), right=(4, 6)).rstrip("\n"))
+                right = (3, 5) if name is not None else (4, 6)
+                output.text(console.table(lines, console.width(), right).rstrip("\n"))
         return _cli.Tally(stop).code(output=output)
     finally:
         store.close()
