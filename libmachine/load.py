@@ -22,8 +22,9 @@ from typing import Any
 
 from libmachine.define import Check, Grader, Judge, Machine
 from libmachine.errors import MachineError
-from libmachine.folder import Criterion, Folder, Model, as_model, as_rubric
+from libmachine.folder import Criterion, Folder, Model, as_model, as_rubric, check_sampling
 from libmachine.githash import blob_id
+from libmachine.harness.base import Sampling
 
 _SEGMENT = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
@@ -46,6 +47,13 @@ class Loaded:
     parent: Loaded | None = None
     ungateable: str | None = None
     """Why a gate cannot judge this machine: it says in code what belongs in its files."""
+
+    def sampling(self, **overrides: Any) -> Sampling:
+        """model.json's sampling, with what is not None of overrides put over it. Raises MachineError."""
+        chosen = dict(self.model.sampling or {})
+        chosen |= {name: value for name, value in overrides.items() if value is not None}
+        check_sampling(chosen, "sampling")
+        return Sampling(**chosen)
 
 
 def check_name(name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from libmachine.canon import Record, RecordError, called, canonical
+from libmachine.canon import OUTER_DEPTH, Record, RecordError, called, encode, plain
 from libmachine.githash import blob_id
 from libmachine.tables import TABLES
 
@@ -42,7 +42,7 @@ def stored_fields(kind: str, record: Mapping[str, Any]) -> Record:
 
 def record_bytes(record: Mapping[str, Any]) -> bytes:
     """The canonical bytes whose blob id is the record's id. The record must be `plain` already."""
-    return orjson.dumps(stored_fields(record["type"], record), option=orjson.OPT_SORT_KEYS)
+    return encode(stored_fields(record["type"], record))
 
 
 def record_id(record: Mapping[str, Any]) -> str:
@@ -73,14 +73,10 @@ def _arranged(kind: str, value: Any) -> Any:
 
 
 def is_unchanged(record: Mapping[str, Any]) -> bool:
-    """Does the record's id follow from its content?"""
-    kept = stored_fields(record["type"], record)
+    """Does the record's id follow from its content, as it stands?"""
     try:
-        # What comes from our own pipe is canonical already; the walk is for what passed other tools.
-        if blob_id(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)) == record.get("id"):
-            return True
-        return blob_id(canonical(kept)) == record.get("id")
-    except (RecordError, TypeError):
+        return record_id(record) == record.get("id")
+    except TypeError:  # nested deeper than any record is
         return False
 
 
@@ -123,6 +119,14 @@ def read_record(value: Any, kind: str) -> Record:
     if not isinstance(value, dict) or value.get("type") != kind:
         found = value.get("type") if isinstance(value, dict) else None
         raise RecordError(f"no {kind}: " + (f"its type is '{found}'" if found else "it has no 'type'"))
+    try:
+        return _checked(value, kind)
+    except RecordError:
+        # What comes from our own pipe is canonical already; the walk is for what passed other tools.
+        return _checked(plain(value, exact=False), kind)
+
+
+def _checked(value: Record, kind: str) -> Record:
     record: Record = upgrade(value, kind)
     for problem in problems(kind, record):
         raise RecordError(f"{kind}: {problem}")
@@ -131,6 +135,20 @@ def read_record(value: Any, kind: str) -> Record:
     if not is_unchanged(record):
         short = str(record.get("id"))[:12]
         raise RecordError(f"{kind} {short} changed since it was stored; --adopt keeps it as a new {kind}")
+    return _carried(record, kind)
+
+
+def _carried(record: Record, kind: str) -> Record:
+    """The record, if what it carries beside its stored fields can be written out again too."""
+    kept = {f.name for f in TABLES[kind] if f.stored and f.name != "case"}
+    try:
+        orjson.dumps({name: value for name, value in record.items() if name not in kept})
+    except TypeError:
+        raise RecordError(f"{kind}: lists and objects are nested too deeply") from None
+    if kind == "run":
+        # target and metadata are hashed by whoever grades
+        case = {name: plain(value, OUTER_DEPTH, exact=False) for name, value in record["case"].items()}
+        record = {**record, "case": case}
     return record
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from libmachine import pool
 from libmachine.canon import Record, canonical, hash_of, plain
 from libmachine.errors import MachineError
+from libmachine.folder import Folder
 from libmachine.git import plumb
 from libmachine.harness import loop
 from libmachine.harness.base import Engine, Sampling
@@ -54,13 +55,25 @@ class Job:
 
 
 class Runner:
-    """Runs cases of one machine on one engine into one store."""
+    """Runs cases of one machine on one engine into one store.
 
-    def __init__(self, machine: Loaded, engine: Engine, store: Store, settings: Settings) -> None:
+    home, revision: where the machine's cases lie and the history stood, for one that was loaded
+    from a copy of its files.
+    """
+
+    def __init__(
+        self,
+        machine: Loaded,
+        engine: Engine,
+        store: Store,
+        settings: Settings,
+        home: Folder | None = None,
+        at_revision: Record | None = None,
+    ) -> None:
         self.machine, self.engine, self.store, self.settings = machine, engine, store, settings
         self.tools = tool_set(machine.tools)
-        self.splits = Splits(machine.folder)
-        self.revision = revision(machine)
+        self.splits = Splits(home or machine.folder)
+        self.revision = at_revision or revision(machine)
         self.conditions = hash_of(self._conditions())
         self._trials: dict[str, int] = {}
 

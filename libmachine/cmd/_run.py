@@ -12,7 +12,7 @@ from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import read_case
 from libmachine.cmd import _cli
 from libmachine.errors import UsageError
-from libmachine.folder import check_sampling, read_cases
+from libmachine.folder import read_cases
 from libmachine.harness import choose
 from libmachine.harness.base import Sampling
 from libmachine.harness.loop import Limits
@@ -92,14 +92,11 @@ def _from_stdin(tally: _cli.Tally, stop: threading.Event) -> Iterator[Record]:
 
 def _sampling(machine: Loaded, options: dict[str, Any]) -> Sampling:
     """model.json's sampling with what the command line says put over it."""
-    chosen = dict(machine.model.sampling or {})
-    chosen |= {
-        name: options[name] for name in ("temperature", "max_tokens", "effort") if options[name] is not None
-    }
-    check_sampling(chosen, "sampling")
-    if options["trials"] > 1 and chosen.get("temperature") == 0:
+    names = ("temperature", "max_tokens", "effort")
+    sampling = machine.sampling(**{name: options[name] for name in names})
+    if options["trials"] > 1 and sampling.temperature == 0:
         console.say("warning: --trials above 1 at temperature 0 samples one answer again and again")
-    return Sampling(**chosen)
+    return sampling
 
 
 def _dry_run(runner: Runner, cases: Iterator[Record], tally: _cli.Tally) -> int:

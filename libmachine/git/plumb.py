@@ -1,18 +1,111 @@
 """Asking git, safely: the only module that starts git.
 
-Only commands that run nothing of the repository's (no filter, hook, textconv or
-fsmonitor): rev-parse, ls-tree, cat-file, log --raw. GIT_* is stripped, because inside a
-hook those variables name another tree.
+Only commands that run nothing of the repository's (no filter, hook, textconv, fsmonitor or gpg):
+rev-parse, ls-tree, ls-files -s, cat-file, log --raw, rev-list, for-each-ref, update-ref, hash-object
+--no-filters, mktree, commit-tree, merge-base, var; and fetch and push, which start the transport.
+GIT_* is stripped, because inside a hook those variables name another tree; who needs them (the
+quarantine of a pre-receive hook) hands them in.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from libmachine import env
+from libmachine.errors import MachineError
 
-_SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks")
+_SAFE = (
+    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false"),
+    "--no-optional-locks",
+)
+# A replaced object has another content under the same id; a lazy fetch starts what the config names.
+_PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1"}
+
+
+class Done(NamedTuple):
+    """What a git command left: its exit code, stdout, and stderr as text."""
+
+    code: int
+    out: bytes
+    err: str
+
+    def reason(self) -> str:
+        """The line of stderr that says why, without git's own `fatal:`."""
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        told = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines or [""]
+        return told[0].removeprefix("fatal:").removeprefix("error:").strip() or f"exit {self.code}"
+
+
+class Found(NamedTuple):
+    """An object: its id, its kind (blob, tree, commit, tag), its bytes."""
+
+    oid: str
+    kind: str
+    data: bytes
+
+
+def run(directory: str, *words: str, stdin: bytes = b"", extra: Mapping[str, str] | None = None) -> Done:
+    """Run a git command, whatever it answers. extra: variables it gets besides the plain ones.
+
+    Raises MachineError if there is no git.
+    """
+    command = ["git", *_SAFE, "-C", directory, *words]
+    variables = {**env.child_environment(), **_PLAIN, **(extra or {})}
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, env=variables, check=False)
+    except FileNotFoundError:
+        raise MachineError("there is no 'git' on PATH; install it (apt-get install git)") from None
+    return Done(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))
+
+
+def ask(directory: str, *words: str, stdin: bytes = b"", extra: Mapping[str, str] | None = None) -> bytes:
+    """What a git command prints. Raises MachineError with git's reason if it fails."""
+    done = run(directory, *words, stdin=stdin, extra=extra)
+    if done.code:
+        raise MachineError(f"git {words[0]} failed in '{directory}': {done.reason()}")
+    return done.out
+
+
+def read_objects(
+    directory: str, queries: Sequence[str], extra: Mapping[str, str] | None = None
+) -> list[Found | None]:
+    """The objects that queries (ids, `COMMIT:path`) name, in their order; None for one that is not there.
+
+    One process, however many there are.
+    """
+    data = _batch(directory, "--batch", queries, extra)
+    found: list[Found | None] = []
+    at = 0
+    while len(found) < len(queries):
+        end = data.index(b"\n", at)
+        words = data[at:end].split(b" ")
+        at = end + 1
+        if len(words) == 3 and words[2].isdigit():
+            size = int(words[2])
+            found.append(Found(words[0].decode(), words[1].decode(), data[at : at + size]))
+            at += size + 1
+        else:
+            found.append(None)
+    return found
+
+
+def find_objects(
+    directory: str, queries: Sequence[str], extra: Mapping[str, str] | None = None
+) -> list[str | None]:
+    """The ids of the objects that queries name, None for those that are not there. Contents are not read."""
+    rows = [line.split(b" ") for line in _batch(directory, "--batch-check", queries, extra).splitlines()]
+    return [words[0].decode() if len(words) == 3 and words[2].isdigit() else None for words in rows]
+
+
+def _batch(directory: str, how: str, queries: Sequence[str], extra: Mapping[str, str] | None) -> bytes:
+    if not queries:
+        return b""
+    if any("\n" in query for query in queries):
+        raise MachineError("a path with a line break cannot be asked for; rename the file")
+    asked = "".join(f"{query}\n" for query in queries).encode("utf-8", "surrogateescape")
+    return ask(directory, "cat-file", how, stdin=asked, extra=extra)
 
 
 def git(directory: str, *words: str, stdin: bytes = b"") -> bytes | None:

@@ -69,7 +69,7 @@ class Store:
             return
         with self._lock:
             if not self._ready:
-                layout.create(self.directory)
+                layout.create(self.directory, self.fsync)
                 layout.sweep(self.directory)
                 self._ready = True
 
@@ -88,6 +88,7 @@ class Store:
 
         base: the key without its trial. parts: name -> id of objects that belong to the run.
         """
+        layout.check_name(run["machine"])
         case = run["case"]
         given: dict[str, Any] = {
             name: case[name] for name in ("target", "metadata") if case.get(name) is not None
@@ -120,12 +121,19 @@ class Store:
 
     def add_scorecard(self, card: Record) -> Record:
         """Store a scorecard (a plain record) and return it with its id."""
+        layout.check_name(card["machine"])
         oid = self.blob(record_bytes(card))
         row = {"type": "scorecard", "id": oid}
         row |= {name: card[name] for name in ("run", "machine", "rubric", "score", "passed")}
         row["cost_usd"] = card["usage"]["cost_usd"]
         self._append(row, card["run"])
         return {**card, "id": oid}
+
+    def add_record(self, record: Record) -> Record:
+        """Store a record of another kind (a plain one, of a machine) and return it with its id."""
+        oid = self.blob(record_bytes(record))
+        self._append({"type": record["type"], "id": oid, "machine": record["machine"]}, oid)
+        return {**record, "id": oid}
 
     def _append(self, row: log.Row, run: str) -> None:
         """Put a row into the log, together with those that other threads have waiting.
@@ -222,11 +230,10 @@ class Store:
 
     def load_run(self, row: dict[str, Any], scorecard: bool = True) -> Record:
         """The whole record of a run from its index row, with its case as given and its newest scorecard."""
-        run: Record = orjson.loads(self.read_blob(row["id"]))
+        run = self._record(row["id"], "run")
         given = row["given"]
         if "given" in row["parts"]:
             given = orjson.loads(self.read_blob(row["parts"]["given"]))
-        run["id"] = row["id"]
         run["case"] = {**run["case"], "id": row["case_id"], **given}
         newest = self.newest_scorecard(row["id"]) if scorecard else None
         if newest:
@@ -235,8 +242,18 @@ class Store:
 
     def load_scorecard(self, oid: str) -> Record:
         """A scorecard by its id."""
-        card: Record = orjson.loads(self.read_blob(oid))
-        return {**card, "id": oid}
+        return self._record(oid, "scorecard")
+
+    def _record(self, oid: str, kind: str) -> Record:
+        """A record that the log names. Raises MachineError if the object is none: somebody wrote the log."""
+        data = self.read_blob(oid)
+        try:
+            record: Record = {**orjson.loads(data), "id": oid}
+            if record["type"] != kind or (kind == "run" and not isinstance(record["case"], dict)):
+                raise TypeError
+        except (orjson.JSONDecodeError, TypeError, KeyError):
+            raise MachineError(f"object {oid} is no {kind}, as the log says; see machine-fsck") from None
+        return record
 
     # claims ------------------------------------------------------------------------------
 

@@ -1,0 +1,48 @@
+"""What a verdict says of both arms beside the decision: criteria, tokens, outputs, spend. Pure."""
+
+from __future__ import annotations
+
+from libmachine.canon import Record
+from libmachine.folder import Criterion
+from libmachine.measure import Measured, criterion_score, passed_of
+
+
+def criteria(measured: Measured, criteria_: tuple[Criterion, ...]) -> Record:
+    """Criterion -> mean of each arm over graded runs."""
+    table: Record = {}
+    for criterion in criteria_:
+        row: Record = {"role": criterion.role, "weight": criterion.weight}
+        for name in measured.runs:
+            scores = [criterion_score(run, criterion.id) for run in measured.all(name)]
+            known = [score for score in scores if score is not None]
+            row[name] = sum(known) / len(known) if known else None
+        table[criterion.id] = row
+    return table
+
+
+def graders_of(measured: Measured) -> set[str]:
+    return {
+        grade["grader"]
+        for name in measured.runs
+        for run in measured.all(name)
+        for grade in (run.get("scorecard") or {"grades": []})["grades"]
+    }
+
+
+def about(runs: list[Record]) -> Record:
+    """What an arm's runs were like: pass rate, tokens out, distinct outputs, why they stopped, spend."""
+    passed = [p for run in runs if (p := passed_of(run)) is not None]
+    tokens = [t for run in runs if (t := run["usage"]["completion_tokens"]) is not None]
+    costs = [run["usage"]["cost_usd"] for run in runs]
+    stops: dict[str, int] = {}
+    for run in runs:
+        stops[run["stop_reason"]] = stops.get(run["stop_reason"], 0) + 1
+    return {
+        "runs": len(runs),
+        "failed": sum(run["status"] == "failed" for run in runs),
+        "pass_rate": sum(passed) / len(passed) if passed else None,
+        "mean_completion_tokens": sum(tokens) / len(tokens) if tokens else None,
+        "distinct_outputs": len({run["output"] for run in runs}),
+        "stop_reasons": dict(sorted(stops.items())),
+        "cost_usd": None if None in costs else sum(costs),
+    }

@@ -1,0 +1,100 @@
+"""What a gate asks: which two versions, judged by what; and the answers that need no run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from libmachine.canon import Record, hash_of
+from libmachine.case import read_case
+from libmachine.git import notes, refs
+from libmachine.git.history import history
+from libmachine.git.place import Place
+from libmachine.git.repository import Repository
+from libmachine.jsonl import parse
+
+BETTER = ("promote", "first", "same", "rubric_only", "revert", "forced")
+"""Decisions with which a version may go live."""
+BEHAVIOUR = ("instructions.md", "model.json")
+
+
+@dataclass(frozen=True)
+class Question:
+    """Is `candidate` better than `baseline`? Places say where the files of each lie; judge is the place
+    of rubric, graders and holdout, tools is that of the code both arms run."""
+
+    name: str
+    baseline: refs.Named
+    candidate: refs.Named
+    base_commit: str | None
+    tools: Place
+    judge: Place
+
+    @property
+    def holdout(self) -> str:
+        """Hash of the exam: sorted identities with target and metadata."""
+        return holdout_hash(self.judge.holdout(self.name))
+
+
+def holdout_hash(data: bytes | None) -> str:
+    """Hash of a holdout.jsonl: its cases in any order, whole. Raises RecordError for a line that is none."""
+    digests = []
+    for number, line in enumerate((data or b"").splitlines(), 1):
+        if line.strip():
+            case = read_case(parse(number, line, line).value)
+            digests.append(hash_of([case["identity"], case.get("target"), case.get("metadata")]))
+    return hash_of(sorted(set(digests)))
+
+
+def simple_answer(repo: Repository, question: Question) -> tuple[str, list[str]] | None:
+    """(decision, reasons) of a question that needs no run: same, rubric_only, revert. None: measure."""
+    old, new = question.baseline.tree, question.candidate.tree
+    if old == new:
+        return "same", ["nothing that decides behaviour differs"]
+    before, after = refs.version_files(repo, old), refs.version_files(repo, new)
+    if _behaviour(before) == _behaviour(after):
+        return "rubric_only", ["only the rubric differs: instructions and model are the same"]
+    if question.base_commit is not None:
+        for past in history(repo, question.name, question.base_commit, shallow_too=True):
+            if past.version == new:
+                return "revert", [f"this version was live at {past.commit[:12]}"]
+    return None
+
+
+def _behaviour(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of a version that decide what it does, its parents' included."""
+    return {path: data for path, data in files.items() if path.rpartition("/")[2] in BEHAVIOUR}
+
+
+def stored_verdict(repo: Repository, question: Question, graders: str, rubric: str, on: str) -> Record | None:
+    """The newest measured verdict for exactly this question, or None."""
+    found = None
+    for verdict in notes.read(repo, question.candidate.tree):
+        if (
+            verdict.get("type") == "verdict"
+            and verdict.get("machine") == question.name
+            and verdict.get("baseline") == question.baseline.tree
+            and verdict.get("graders") == graders
+            and verdict.get("rubric") == rubric
+            and verdict.get("holdout") == question.holdout
+            and verdict.get("on") == on
+            and verdict.get("arms")
+        ):
+            found = verdict
+    return found
+
+
+def tries_so_far(repo: Repository, question: Question, identities: Sequence[str]) -> int:
+    """Distinct other candidates that were judged on an exam sharing at least half of these cases."""
+    here = set(identities)
+    others = set()
+    for records in notes.read_all(repo).values():
+        for verdict in records:
+            arms = verdict.get("arms")
+            if verdict.get("type") != "verdict" or verdict.get("machine") != question.name or not arms:
+                continue
+            if verdict["candidate"] != question.candidate.tree and 2 * len(here & set(arms["cases"])) >= len(
+                here
+            ):
+                others.add(verdict["candidate"])
+    return len(others)

@@ -1,0 +1,144 @@
+"""A verdict for people: the table by case, the figures, one plain sentence, the next command. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from libmachine import console
+from libmachine.canon import Record
+
+_MEANING = {
+    "exact_p_above_alpha": "by the exact test the gain is not beyond chance",
+    "few_cases": "few cases moved: a handful of held-out cases decides",
+    "holdout_reused": "this holdout has judged other candidates; one was bound to pass by luck",
+    "single_trial": "one trial a case: luck of a single sample",
+}
+
+
+def report(verdict: Record, names: Mapping[str, str], width: int) -> str:
+    """The report. names: case identity -> the case's id today."""
+    lines = [f"{verdict['machine']}: {verdict['baseline'][:12]} (live) against {verdict['candidate'][:12]}"]
+    if "arms" in verdict:
+        lines += [_cases(verdict, names, width), *_figures(verdict), *_about(verdict), *_guards(verdict)]
+    lines += [f"warning: {_MEANING.get(code, code)} ({code})" for code in verdict["warnings"]]
+    lines.append(sentence(verdict))
+    return "\n".join(lines)
+
+
+def sentence(verdict: Record) -> str:
+    """What it means, and what to type next."""
+    decision, machine = verdict["decision"], verdict["machine"]
+    reasons = "; ".join(str(reason).partition(": ")[2] or str(reason) for reason in verdict["reasons"])
+    if decision == "promote" and (verdict.get("rule") or {}).get("no_worse"):
+        return "not worse: no loss beyond noise"
+    if decision == "promote":
+        gain = f"{verdict['mean_diff']:+.3f}"
+        twice = ", and again on fresh trials" if verdict.get("confirmed") else ""
+        return (
+            f"better: {gain} on average, {verdict['z']:.1f} standard errors{twice}. "
+            f"Next: machine-commit {machine}"
+            if verdict["z"] is not None
+            else f"better: {gain} in every case{twice}. Next: machine-commit {machine}"
+        )
+    if decision == "refuse":
+        hint = _hint(verdict)
+        return f"refused: {reasons}.{hint} (machine-commit {machine} --force overrides, and is recorded)"
+    if decision == "untestable":
+        return f"cannot be judged: {reasons}"
+    return f"{decision}: {reasons}. No measurement is needed"
+
+
+def _hint(verdict: Record) -> str:
+    mde = verdict.get("mde80")
+    if mde is None or verdict.get("n", 0) < 2:
+        return ""
+    return f" An exam of this size sees gains from about {mde:.2f} on; more cases beat more trials."
+
+
+def _cases(verdict: Record, names: Mapping[str, str], width: int) -> str:
+    arms = verdict["arms"]
+    rows = []
+    for number, identity in enumerate(arms["cases"]):
+        live, candidate = _mean(arms["live"][number]), _mean(arms["candidate"][number])
+        diff = None if live is None or candidate is None else candidate - live
+        rows.append((0.0 if diff is None else diff, identity, live, candidate, diff))
+    rows.sort(key=lambda row: row[0])
+    moved = [row for row in rows if row[4] is None or abs(row[4]) > 1e-9]
+    table = [["live", "new", "diff", "case"]]
+    table += [
+        [_shown(live), _shown(new), _signed(diff), console.one_line(names.get(identity, identity[:12]), 40)]
+        for _, identity, live, new, diff in moved
+    ]
+    still = len(rows) - len(moved)
+    text = console.table(table, width, right=(0, 1, 2)).rstrip("\n") if moved else "no case moved"
+    return text + (f"\n({console.count(still, 'case')} did not move)" if still and moved else "")
+
+
+def _figures(verdict: Record) -> list[str]:
+    lines = [
+        f"mean {_shown(verdict['mean_live'])} -> {_shown(verdict['mean_cand'])} on '{verdict['on']}', "
+        f"{console.count(verdict['n'], 'case')} x {verdict['trials']} trials: "
+        f"{verdict['wins']} better, {verdict['losses']} worse, {verdict['ties']} alike"
+    ]
+    if verdict["se"] is not None:
+        interval = verdict["ci_t"]
+        shown = f", 95 % from {interval[0]:+.3f} to {interval[1]:+.3f}" if interval else ""
+        z = "-" if verdict["z"] is None else f"{verdict['z']:.2f}"
+        flip = "-" if verdict["p_flip"] is None else f"{verdict['p_flip']:.4f}"
+        lines.append(
+            f"difference {verdict['mean_diff']:+.3f}, error {verdict['se']:.3f}, z {z}{shown}; exact p {flip}"
+        )
+    if verdict["tries"] > 1:
+        lines.append(f"try {verdict['tries']} on this holdout: alpha left {verdict['alpha_left']:.4f}")
+    missing = verdict["missing_live"] + verdict["missing_cand"]
+    if missing:
+        lines.append(f"{console.count(missing, 'grade')} missing (runs that failed or could not be graded)")
+    return lines
+
+
+def _about(verdict: Record) -> list[str]:
+    rows = [["", "passed", "tokens out", "distinct", "stopped by"]]
+    for name, label in (("live", "live"), ("candidate", "new")):
+        about = verdict["about"][name]
+        stops = ", ".join(f"{reason} {count}" for reason, count in about["stop_reasons"].items())
+        tokens = about["mean_completion_tokens"]
+        rows.append(
+            [
+                label,
+                _percent(about["pass_rate"]),
+                "-" if tokens is None else f"{tokens:.1f}",
+                f"{about['distinct_outputs']}/{about['runs']}",
+                stops,
+            ]
+        )
+    criteria = [["criterion", "live", "new"]]
+    for name, row in verdict["criteria"].items():
+        label = f"{name} (audit)" if row.get("role") == "audit" else name
+        criteria.append([label, _shown(row.get("live")), _shown(row.get("candidate"))])
+    return [console.table(t, 100, right=(1, 2, 3)).rstrip("\n") for t in (rows, criteria)]
+
+
+def _guards(verdict: Record) -> list[str]:
+    return [
+        f"guard {name}: {_signed(guard['mean_diff'])}, tolerated -{guard['guard']:g}: "
+        + ("fell too far" if guard["fell"] else "held")
+        for name, guard in verdict.get("guards", {}).items()
+    ]
+
+
+def _mean(scores: list[Any]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %"
