@@ -7,6 +7,7 @@ integers within 2^53, no NaN or Infinity, lone surrogates replaced on the way in
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +19,10 @@ from libmachine.githash import blob_id
 
 Record = dict[str, Any]
 MAX_INTEGER = 2**53
+MAX_DEPTH = 200
+"""Of lists and objects in a record; orjson and jq end at about 250. What comes from outside and is
+put into records has to stay well below (OUTER_DEPTH)."""
+OUTER_DEPTH = 100
 
 
 class RecordError(MachineError):
@@ -42,30 +47,35 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, depth: int = MAX_DEPTH, exact: bool = True) -> Any:
     """The value as canonical JSON holds it: integral floats as integers, lone surrogates replaced.
 
-    Raises RecordError for NaN, infinities, integers beyond 2^53 and what JSON cannot hold.
+    Raises RecordError for NaN, infinities, what JSON cannot hold, what is nested deeper than depth,
+    and integers beyond 2^53; exact=False takes those for floats, as other tools write large floats.
     """
     if isinstance(value, str):
         return value if value.isascii() else _whole(value)
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, dict):
-        return {
-            name if type(name) is str and name.isascii() else _name(name): plain(item)
-            for name, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+    if isinstance(value, dict | list | tuple):
+        if not depth:
+            raise RecordError("lists and objects are nested too deeply")
+        if isinstance(value, dict):
+            return {
+                name if type(name) is str and name.isascii() else _name(name): plain(item, depth - 1, exact)
+                for name, item in value.items()
+            }
+        return [plain(item, depth - 1, exact) for item in value]
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise RecordError(f"{value} is no number JSON can hold")
         return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else value
     if isinstance(value, int):
-        if abs(value) > MAX_INTEGER:
-            raise RecordError(f"integer {value} is beyond 2^53; write it as a string")
-        return value
+        if abs(value) <= MAX_INTEGER:
+            return value
+        if exact or abs(value) >= 2**64:
+            raise RecordError(f"integer {str(value)[:40]} is beyond 2^53; write it as a string")
+        return float(value)
     raise RecordError(f"a {type(value).__name__} is nothing JSON can hold")
 
 
@@ -86,12 +96,29 @@ def _whole(text: str) -> str:
 
 def canonical(value: Any) -> bytes:
     """Canonical JSON: UTF-8, sorted keys, no spaces, shortest floats. Raises RecordError."""
-    return orjson.dumps(plain(value), option=orjson.OPT_SORT_KEYS)
+    return encode(plain(value))
+
+
+def encode(value: Any) -> bytes:
+    """The canonical JSON of a value that is `plain` already."""
+    data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    # orjson wrote 1e16 up to 3.12 and writes 1e+16 since: ids must not depend on it
+    return _PLUS.sub(_without_plus, data) if b"e+" in data else data
+
+
+_PLUS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|e\+')
+
+
+def _without_plus(found: re.Match[bytes]) -> bytes:
+    return b"e" if found[0] == b"e+" else found[0]
 
 
 def dump_line(record: Mapping[str, Any]) -> bytes:
     """One line for a pipe, in the record's own field order, newline included."""
-    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    try:
+        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # a lone surrogate, of a path say, or a value that is none of JSON's
+        return orjson.dumps(plain(record), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def usd(amount: float | None) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from libmachine.canon import Record, RecordError, called, hash_of, plain
+from libmachine.canon import OUTER_DEPTH, Record, RecordError, called, hash_of, plain
 from libmachine.githash import blob_id
 
 CASE_FIELDS = ("id", "input", "target", "files", "metadata")
@@ -39,7 +39,7 @@ def read_case(value: Any) -> Record:
         raise RecordError(f"a case is a text or an object, not {called(value)}")
     if value.get("type") == "run" and isinstance(value.get("case"), dict):
         value = {name: item for name, item in value["case"].items() if name in CASE_FIELDS}
-    case: Record = plain(value)
+    case: Record = plain(value, OUTER_DEPTH)
     unknown = [name for name in case if name not in CASE_FIELDS]
     if unknown:
         raise RecordError(
@@ -57,6 +57,9 @@ def read_case(value: Any) -> Record:
     for path in files or ():
         if path.startswith("/") or not path or {"", ".", "..", ".git"} & set(path.split("/")) or "\0" in path:
             raise RecordError(f"file '{path}' of a case is outside its directory; use a relative path")
+    folders = {path[:end] for path in files or () for end, letter in enumerate(path) if letter == "/"}
+    if twice := folders & set(files or ()):
+        raise RecordError(f"case has '{min(twice)}' both as a file and as a directory; rename one")
     if not isinstance(case.get("metadata") or {}, dict):
         raise RecordError("'metadata' of a case is an object")
     case["identity"] = identity(case["input"], files)

@@ -26,6 +26,7 @@ VARIABLES = (
     Variable(
         "MACHINE_ENDPOINTS", None, "further endpoints: NAME=URL, separated by spaces; NAME_API_KEY is the key"
     ),
+    Variable("MACHINE_LEDGER", None, "ledger file of the machine-budget around this command"),
     Variable("MACHINE_JUDGE_MODEL", None, "model of the judges that name none"),
     Variable("OPENAI_API_KEY", None, "key of the openai endpoint"),
     Variable("OPENAI_BASE_URL", None, "address of the openai endpoint"),

@@ -40,6 +40,10 @@ class Untestable(MachineError):
     exit_code = UNTESTABLE
 
 
+class Refused(MachineError):
+    """A call that was not made because of money. Never becomes a run or a grade."""
+
+
 class ProviderError(MachineError):
     """A model endpoint failed for good, retries included: the run becomes `failed`, never a score."""
 

@@ -66,22 +66,25 @@ def _behaviour(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return {path: data for path, data in files.items() if path.rpartition("/")[2] in BEHAVIOUR}
 
 
+def stored_verdicts(repo: Repository, question: Question) -> list[Record]:
+    """The measured verdicts on these two versions, oldest first, whatever judged them."""
+    return [
+        verdict
+        for verdict in notes.read(repo, question.candidate.tree)
+        if verdict.get("type") == "verdict"
+        and verdict.get("machine") == question.name
+        and verdict.get("baseline") == question.baseline.tree
+        and verdict.get("arms")
+    ]
+
+
 def stored_verdict(repo: Repository, question: Question, graders: str, rubric: str, on: str) -> Record | None:
     """The newest measured verdict for exactly this question, or None."""
-    found = None
-    for verdict in notes.read(repo, question.candidate.tree):
-        if (
-            verdict.get("type") == "verdict"
-            and verdict.get("machine") == question.name
-            and verdict.get("baseline") == question.baseline.tree
-            and verdict.get("graders") == graders
-            and verdict.get("rubric") == rubric
-            and verdict.get("holdout") == question.holdout
-            and verdict.get("on") == on
-            and verdict.get("arms")
-        ):
-            found = verdict
-    return found
+    wanted = {"graders": graders, "rubric": rubric, "holdout": question.holdout, "on": on}
+    for verdict in reversed(stored_verdicts(repo, question)):
+        if all(verdict.get(name) == value for name, value in wanted.items()):
+            return verdict
+    return None
 
 
 def tries_so_far(repo: Repository, question: Question, identities: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ whoever reads; good ones before and after them are not touched.
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ def split_lines(fd: int) -> Iterator[bytes]:
     """Lines of a file descriptor as they come, each with its newline (the last perhaps without)."""
     # os.read and not a buffered file: a thread blocked here must not hold a lock at interpreter exit.
     rest: list[bytes] = []
-    while chunk := os.read(fd, _CHUNK):
+    while chunk := _read(fd):
         pieces = chunk.split(b"\n")
         if len(pieces) > 1:
             yield b"".join(rest) + pieces[0] + b"\n"
@@ -42,6 +43,14 @@ def split_lines(fd: int) -> Iterator[bytes]:
         yield last
 
 
+def _read(fd: int) -> bytes:
+    while True:
+        try:
+            return os.read(fd, _CHUNK)
+        except BlockingIOError:  # a descriptor that another program has left non-blocking
+            select.select([fd], [], [])
+
+
 def read(fd: int) -> Iterator[Line]:
     """Parsed lines of a file descriptor. Blank lines are passed over, but counted."""
     lines = enumerate(split_lines(fd), 1)
@@ -50,7 +59,7 @@ def read(fd: int) -> Iterator[Line]:
         if text.lstrip().startswith(b"["):
             yield from _array(number, text, (line for _, line in lines))
             return
-        if not text.isspace():
+        if text.strip():
             yield parse(number, raw, text)
             break
     for number, raw in lines:
@@ -91,4 +100,7 @@ def write(fd: int, data: bytes) -> None:
     """Write all of a line. Raises BrokenPipeError when the reader is gone."""
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            select.select([], [fd], [])

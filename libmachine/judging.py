@@ -10,17 +10,18 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from libmachine.canon import Record, usd
 from libmachine.define import Judge, Run
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion
 from libmachine.graders import judge as judging
-from libmachine.harness.base import Completion, Engine
+from libmachine.harness.base import Engine
 
 DEFAULT_EFFORT = "medium"
-_DEFAULTS = {"tinker": "tinker/thinkingmachines/Inkling-Small"}
-_OWN_MODEL = ("openai", "openrouter")
+_SMALL = "tinker/thinkingmachines/Inkling-Small"
+_DEFAULTS = {"tinker": _SMALL, "pi": _SMALL, "echo": None, "scripted": None, "local": None}
 _COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
 
 
@@ -67,14 +68,14 @@ class Judging:
         try:
             engine = self._engine(model)
         except MachineError as error:
-            return {"reason": None, "score": None, "error": str(error)}
+            return {"reason": None, "score": None, "effort": effort, "error": f"judge '{model}': {error}"}
         verdict = judging.ask(engine, criterion, run, effort)
         grade: Record = {
             "reason": verdict.reason,
             "score": verdict.score,
             "model": verdict.model,
             "effort": effort,
-            "usage": usage_of(verdict.calls),
+            "usage": usage_of(verdict.calls, verdict.unknown_bills),
         }
         if verdict.error is not None:
             grade["error"] = verdict.error
@@ -84,7 +85,15 @@ class Judging:
         with self._lock:
             if model not in self._engines:
                 assert self._open is not None
-                self._engines[model] = self._open(model)
+                engine = self._open(model)
+                # MACHINE_HARNESS=local or =echo would answer with a model of its own
+                if not engine.model.startswith(model):
+                    engine.close()
+                    raise MachineError(
+                        f"harness '{engine.name}' does not serve it; give the id with its endpoint, as in "
+                        f"openrouter/{model}"
+                    )
+                self._engines[model] = engine
             return self._engines[model]
 
     def close(self) -> None:
@@ -94,26 +103,42 @@ class Judging:
 
 
 def default_model(run: Record) -> str | None:
-    """The judge that goes with a run's endpoint: its own small model, or the run's model there."""
+    """The judge that goes with a run's endpoint: a small model there, or the run's own model."""
     endpoint = re.split(r"[+:]", run["harness"])[0]
-    if endpoint in _OWN_MODEL:
-        model: str = run["model"]
-        return model if model.startswith(f"{endpoint}/") else f"{endpoint}/{model}"
-    return _DEFAULTS.get(endpoint)
+    if endpoint in _DEFAULTS:
+        return _DEFAULTS[endpoint]
+    model: str = run["model"]
+    return model if model.startswith(f"{endpoint}/") else f"{endpoint}/{model}"
 
 
-def usage_of(calls: list[Completion]) -> Record:
-    """What judging calls spent. A count one call did not report is unknown."""
+def usage_of(calls: list[Any], unknown_bills: int = 0) -> Record:
+    """What judging calls spent. A count that one call did not report is unknown; so is the cost where an
+    attempt may have been billed and did not say for what."""
     usage: Record = {"calls": len(calls)}
     for name in _COUNTS:
         counts = [getattr(call, name) for call in calls]
         usage[name] = None if None in counts else sum(counts)
     costs = [call.cost_usd for call in calls]
-    usage["cost_usd"] = None if None in costs else usd(sum(cost for cost in costs if cost is not None))
+    known = None not in costs and not unknown_bills
+    usage["cost_usd"] = usd(sum(cost for cost in costs if cost is not None)) if known else None
     return usage
 
 
 def family(model: str) -> str:
     """The family of a model by its id: `inkling` of thinkingmachines/Inkling-Small, `gpt` of gpt-4o."""
-    found = re.match(r"[a-z]+", model.rsplit("/", 1)[-1].lower())
-    return found[0] if found else model
+    base = model.partition(";")[0]  # BASE;tinker://CHECKPOINT is of the family of its base
+    found = re.match(r"[a-z]+", base.rsplit("/", 1)[-1].lower())
+    return found[0] if found else base
+
+
+def kin(grade: Record, run: Record) -> str | None:
+    """The family that the judge of a grade shares with the model it judged, None if they share none.
+
+    Both the id that was asked for and the one that answered count: an alias hides its family.
+    """
+    if not grade.get("model"):
+        return None
+    asked = grade["grader"].removeprefix("judge:").rpartition("@")[0].rpartition(":")[0]
+    judges = {family(name) for name in (asked, grade["model"]) if name}
+    judged = {family(name) for name in (run["model"], run.get("answered")) if name}
+    return min(judges & judged, default=None)

@@ -62,7 +62,7 @@ has "$err" "7 ungraded"
 hasnt "$out" NaN
 expect 0 machine-grade --allow-failed 7 <wild
 expect 3 machine-grade --strict --concurrency 1 <wild
-eq "$(lines "$out")" 1
+[ "$(lines "$out")" -le 3 ] || die "--strict went on"
 
 # a failed run flows on without a scorecard
 printf '{"match": "fails", "replies": [{"error": "down"}]}\n{"match": "", "replies": ["good"]}\n' >rules

@@ -5,6 +5,7 @@ Imports nothing heavy: a filter in a pipe must start like one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -52,7 +53,9 @@ def entry(command: click.Command) -> Callable[[], int]:
 def _run(command: click.Command) -> int:
     try:
         _open_standard_files()
-        with command.make_context(command.name, sys.argv[1:]) as context:
+        context = command.make_context(command.name, sys.argv[1:])
+        # The product goes to descriptor 1 by Output. What a machine's code prints is talk.
+        with context, contextlib.redirect_stdout(sys.stderr):
             return command.invoke(context) or 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
@@ -74,7 +77,7 @@ def _run(command: click.Command) -> int:
         place = f"'{error.filename}': " if error.filename else ""
         hint = _HINTS.get(error.errno, "")
         return _fail(f"fatal: {place}{(error.strerror or '').lower()}{hint}", FATAL)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _bug(error)
 
 
@@ -155,11 +158,13 @@ def refuse_terminal(what: str, instead: str) -> None:
 
 
 class Output:
-    """Lines of a product on stdout. When the reader is gone, `stop` is set and the rest is not printed."""
+    """Lines of a product on stdout. When the reader is gone or stdout cannot be written, `stop` is set
+    and the rest is not printed: what is under way is finished and stored all the same."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
         self.gone = False
+        self.error: OSError | None = None
 
     def write(self, data: bytes) -> None:
         """Print a whole line, newline included, at once."""
@@ -169,8 +174,9 @@ class Output:
 
         try:
             jsonl.write(1, data)
-        except BrokenPipeError:
+        except OSError as error:
             self.gone = True
+            self.error = None if isinstance(error, BrokenPipeError) else error
             self.stop.set()
 
     def text(self, text: str) -> None:
@@ -194,6 +200,10 @@ class Interrupts:
             os._exit(INTERRUPTED)
         self.hit = True
         self.stop.set()
+        # What waits for the next line of stdin finds its end instead.
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null, 0)
+        os.close(null)
         os.write(2, b"\ninterrupted: finishing what is under way; ^C again leaves at once\n")
 
     def __exit__(self, *_: object) -> None:
@@ -226,7 +236,10 @@ class Tally:
             self.stop.set()
 
     def code(self, interrupts: Interrupts | None = None, output: Output | None = None) -> int:
-        """The exit code of the stream."""
+        """The exit code of the stream. Raises MachineError if stdout could not be written."""
+        if output is not None and output.error is not None:
+            why = (output.error.strerror or "").lower()
+            raise MachineError(f"stdout: {why}; what was bought is stored: run the command again to have it")
         if interrupts is not None and interrupts.hit:
             return INTERRUPTED
         if output is not None and output.gone:

@@ -9,8 +9,9 @@ from typing import Any
 from libmachine import console, env, jsonl
 from libmachine.canon import Record, dump_line
 from libmachine.cmd import _cli
-from libmachine.errors import NO, OK, UNTESTABLE, MachineError, Untestable
-from libmachine.folder import Folder, Model
+from libmachine.cmd._money import Purse
+from libmachine.errors import NO, OK, UNTESTABLE, MachineError, Refused, Untestable
+from libmachine.folder import Folder
 from libmachine.gate import Gate, Terms
 from libmachine.gate_question import BETTER, Question
 from libmachine.gate_report import report
@@ -78,29 +79,29 @@ def judge(project: Project, repo: Repository, name: str, options: dict[str, Any]
     terms = Terms(
         options["trials"], options["on"], rule, options["concurrency"], options["seed"], options["rerun"]
     )
-    judging = Judging(
-        options["judge_model"] or env.get("MACHINE_JUDGE_MODEL"), options["judge_effort"], _judge_engine
-    )
+    purse = Purse(project, "gate", options["budget"], options["price_as"])
+    judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
+    judging = Judging(judge_model, options["judge_effort"], purse.judge)
     store = project.open_store()
     progress = console.Progress(f"gate {name}", None)
     stop = threading.Event()
 
     def open_engine(machine: Loaded) -> Engine:
-        return choose.engine(machine.model, options["harness"], progress=console.say)
+        engine = choose.engine(machine.model, options["harness"], progress=console.say)
+        return purse.bill(engine, "run", name)
 
     gate = Gate(repo, store, question, terms, open_engine, judging, Folder(f"{project.root}/machines", name))
     try:
         with _cli.Interrupts(stop):
             return gate.verdict(stop, lambda run: progress.step())
+    except Refused as error:
+        raise Untestable(f"{error}; what was run is stored, the same command goes on from there") from None
     finally:
         progress.clear()
+        purse.told(f"gate {name}")
         gate.close()
         judging.close()
         store.close()
-
-
-def _judge_engine(model: str) -> Engine:
-    return choose.engine(Model(model), progress=console.say)
 
 
 def _question(project: Project, repo: Repository, name: str, options: dict[str, Any]) -> Question | None:

@@ -9,10 +9,8 @@ from typing import Any
 from libmachine import console, env, jsonl, pool
 from libmachine.canon import Record, RecordError, dump_line, hash_of, plain
 from libmachine.cmd import _cli
-from libmachine.folder import Model
+from libmachine.cmd._money import Purse
 from libmachine.grade import Grading, grade_and_store
-from libmachine.harness import choose
-from libmachine.harness.base import Engine
 from libmachine.judging import Judging, family
 from libmachine.load import load
 from libmachine.project import Project
@@ -27,6 +25,8 @@ def main(
     regrade: bool,
     adopt: bool,
     concurrency: int,
+    budget: str | None,
+    price_as: str | None,
     allow_failed: int,
     strict: bool,
     as_json: bool,
@@ -38,7 +38,9 @@ def main(
     tally = _cli.Tally(stop, allow_failed, strict)
     output = _cli.Output(stop)
     lines = as_json or not console.is_terminal(1)
-    judging = Judging(judge_model or env.get("MACHINE_JUDGE_MODEL"), judge_effort, _open_engine)
+    purse = Purse(project, "grade", budget, price_as)
+    judging = Judging(judge_model or env.get("MACHINE_JUDGE_MODEL"), judge_effort, purse.judge)
+    failure: BaseException | None = None
     store = project.open_store()
     grader = _Grader(project, store, judging, regrade, tally)
     try:
@@ -46,15 +48,14 @@ def main(
             for graded in pool.stream(grader.grade, _runs(tally, stop, adopt), concurrency, True, stop):
                 grader.count(graded)
                 output.write(dump_line(graded[0])) if lines else output.text(_row(graded))
-        grader.say()
         return tally.code(interrupts, output)
+    except BaseException as error:
+        failure = error
+        raise
     finally:
+        purse.told(grader.summary(), failure)
         store.close()
         judging.close()
-
-
-def _open_engine(model: str) -> Engine:
-    return choose.engine(Model(model), progress=console.say)
 
 
 class _Grader:
@@ -74,7 +75,6 @@ class _Grader:
         self._loading = threading.Lock()
         self._keeping = threading.Lock()
         self.counts = {"graded": 0, "known": 0, "ungraded": 0, "failed": 0}
-        self.cost: float | None = 0.0
         self._kin: set[str] = set()
 
     def grade(self, run: Record) -> tuple[Record, bool]:
@@ -97,9 +97,6 @@ class _Grader:
             self.tally.note(f"run {run['id'][:12]} failed and is not graded")
             return
         self.counts["graded" if asked else "known"] += 1
-        if asked:
-            cost = card["usage"]["cost_usd"]
-            self.cost = None if cost is None or self.cost is None else self.cost + cost
         errors = [grade for grade in card["grades"] if grade.get("error")]
         if card["score"] is None:
             self.counts["ungraded"] += 1
@@ -109,19 +106,19 @@ class _Grader:
             if grade.get("model") and family(grade["model"]) == family(run["model"]):
                 self._kin.add(family(run["model"]))
 
-    def say(self) -> None:
-        """What it came to, on stderr."""
+    def summary(self) -> str:
+        """What it came to; a warning about the judges is said."""
         counts = self.counts
         told = f"{console.count(counts['graded'] + counts['known'], 'run')}: {counts['graded']} graded"
         told += f", {counts['known']} known already" if counts["known"] else ""
         told += f", {counts['ungraded']} ungraded" if counts["ungraded"] else ""
         told += f"; {counts['failed']} failed" if counts["failed"] else ""
-        console.say(f"{told}, {console.money(self.cost)}")
         if self._kin:
             console.say(
                 f"warning: judge and machine are of one family ({', '.join(sorted(self._kin))}): "
                 "a model tends to prefer its own kind"
             )
+        return told
 
 
 def _runs(tally: _cli.Tally, stop: threading.Event, adopt: bool) -> Iterator[Record]:

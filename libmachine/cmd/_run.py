@@ -11,6 +11,7 @@ from libmachine import console, jsonl
 from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import read_case
 from libmachine.cmd import _cli
+from libmachine.cmd._money import Purse
 from libmachine.errors import UsageError
 from libmachine.folder import read_cases
 from libmachine.harness import choose
@@ -45,21 +46,28 @@ def main(
         seed=options["seed"],
         resume=options["resume"],
     )
+    purse = Purse(project, "run", options["budget"], options["price_as"])
     engine = choose.engine(
         machine.model, options["harness"], options["model"], options["base_url"], console.say
     )
+    engine = purse.bill(engine, "run", machine.name)
     store = project.open_store()
+    printer = _Printer(as_json, text is not None, stop)
+    failure: BaseException | None = None
     try:
         runner = Runner(machine, engine, store, settings)
         if options["dry_run"]:
             return _dry_run(runner, source, tally)
-        printer = _Printer(as_json, text is not None, stop)
         with _cli.Interrupts(stop) as interrupts:
             for outcome in runner.run(source, options["concurrency"], options["ordered"], stop):
                 printer.show(outcome, tally)
-        printer.summary()
         return tally.code(interrupts, printer.output)
+    except BaseException as error:
+        failure = error
+        raise
     finally:
+        if not options["dry_run"]:
+            purse.told(printer.summary(), failure)
         store.close()
         engine.close()
 
@@ -123,17 +131,13 @@ class _Printer:
         self.progress = console.Progress("runs", None)
         self.cases: set[str] = set()
         self.stored = self.bought = self.failed = 0
-        self.cost: float | None = 0.0
 
     def show(self, outcome: Outcome, tally: _cli.Tally) -> None:
         """Print one run and count it."""
         run = outcome.run
         self.cases.add(run["case"]["identity"])
         self.stored += not outcome.bought
-        if outcome.bought:
-            self.bought += 1
-            cost = run["usage"]["cost_usd"]
-            self.cost = None if cost is None or self.cost is None else self.cost + cost
+        self.bought += outcome.bought
         self.progress.clear()
         if self.lines:
             self.output.write(dump_line(run))
@@ -153,9 +157,9 @@ class _Printer:
         head = f"{run['id'][:8]}  {name:<20}  {run['trial']:>2}  {run['status']:<6}  "
         return head + console.one_line(run["output"], max(10, console.width() - len(head)))
 
-    def summary(self) -> None:
-        """What it came to, on stderr: also after a failure."""
+    def summary(self) -> str:
+        """What it came to."""
         self.progress.clear()
         counts = f"{self.stored} stored, {self.bought} run"
         failed = f", {self.failed} failed" if self.failed else ""
-        console.say(f"{console.count(len(self.cases), 'case')}: {counts}{failed}, {console.money(self.cost)}")
+        return f"{console.count(len(self.cases), 'case')}: {counts}{failed}"

@@ -39,6 +39,8 @@ from libmachine.cmd import _cli
 @click.option("--judge-by", metavar="COMMIT", help="Take rubric, graders and holdout from this commit.")
 @click.option("--judge-model", metavar="ID", help="Model of the judges that name none.")
 @click.option("--judge-effort", metavar="LEVEL", help="Reasoning effort of the judges that name none.")
+@click.option("--budget", metavar="USD", help="Spend at most USD, or none. Default: 1 on paid endpoints.")
+@click.option("--price-as", metavar="MODEL", help="Price the models as this one.")
 @click.option("--harness", metavar="NAME", help="Use this harness for both arms.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed, other samples.")
 @click.option(

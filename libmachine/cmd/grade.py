@@ -18,6 +18,8 @@ from libmachine.cmd import _cli
 @click.option(
     "--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Runs under way at once."
 )
+@click.option("--budget", metavar="USD", help="Spend at most USD, or none. Default: 1 on paid endpoints.")
+@click.option("--price-as", metavar="MODEL", help="Price the judges' model as this one.")
 @click.option(
     "--allow-failed", metavar="N", type=click.IntRange(0), default=0, help="Exit 0 with up to N ungraded."
 )

@@ -43,6 +43,8 @@ from libmachine.cmd import _cli
     help="Replay stored answers, or buy fresh trials.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be run; call nothing.")
+@click.option("--budget", metavar="USD", help="Spend at most USD, or none. Default: 1 on paid endpoints.")
+@click.option("--price-as", metavar="MODEL", help="Price the model as this one.")
 @click.option(
     "--allow-failed", metavar="N", type=click.IntRange(0), default=0, help="Exit 0 with up to N failed."
 )

@@ -151,9 +151,9 @@ def _paths(oid: str) -> list[str]:
 
 
 def _listed(repo: Repository, commit: str) -> dict[str, list[str]]:
-    """Noted id -> blob ids, several in a mixed layout."""
+    """Noted id -> blob ids, several in a mixed layout: those in fewer folders first, as `_paths` has it."""
     listed: dict[str, list[str]] = {}
-    for row in repo.ask("ls-tree", "-r", "-z", commit).split(b"\0"):
+    for row in sorted(repo.ask("ls-tree", "-r", "-z", commit).split(b"\0"), key=len):
         about, _, raw = row.partition(b"\t")
         path = raw.decode("utf-8", "surrogateescape")
         noted = path.replace("/", "")

@@ -128,7 +128,8 @@ class Place:
         for member in self.family(name):
             for path in self.own(member, "__"):
                 if path.endswith(".py") and self.is_file(path):
-                    digest.update(f"{posixpath.relpath(path, here)} {self.oid(path)}\n".encode())
+                    row = f"{posixpath.relpath(path, here)} {self.oid(path)}\n"
+                    digest.update(row.encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
     def holdout(self, name: str) -> bytes | None:

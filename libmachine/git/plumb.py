@@ -14,14 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from libmachine import env
-from libmachine.errors import MachineError
+from libmachine.errors import MachineError, Untestable
 
 _SAFE = (
     *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false"),
     "--no-optional-locks",
 )
 # A replaced object has another content under the same id; a lazy fetch starts what the config names.
-_PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1"}
+_PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+WHOLE = "git fetch --refetch --no-filter gets what a partial clone lacks"
 
 
 class Done(NamedTuple):
@@ -63,6 +64,8 @@ def run(directory: str, *words: str, stdin: bytes = b"", extra: Mapping[str, str
 def ask(directory: str, *words: str, stdin: bytes = b"", extra: Mapping[str, str] | None = None) -> bytes:
     """What a git command prints. Raises MachineError with git's reason if it fails."""
     done = run(directory, *words, stdin=stdin, extra=extra)
+    if done.code and "promisor" in done.err:
+        raise Untestable(f"an object is not in '{directory}': {done.reason()}; {WHOLE}")
     if done.code:
         raise MachineError(f"git {words[0]} failed in '{directory}': {done.reason()}")
     return done.out

@@ -37,7 +37,7 @@ def sync(
     if not remote or remote.startswith("-"):
         raise MachineError(f"'{remote}' is no remote; git remote -v lists them")
     beside = _beside(remote)
-    variables = {"LC_ALL": "C", **(transport or {})}
+    variables = dict(transport or {})
     counts: Counter[str] = Counter()
     unchanged, seen = 0, None
     for attempt in range(1, attempts + 1):

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from libmachine.errors import MachineError, Untestable
 from libmachine.git.place import LINK, VERSIONED, Place
+from libmachine.git.plumb import WHOLE
 from libmachine.git.repository import Repository, head, open_repository, resolve
 from libmachine.githash import FILE, blob_id
 
 _INTENT_TO_ADD = 0x20000000
 _EMPTY = blob_id(b"")
-_WHOLE = "git fetch --refetch --no-filter gets what a partial clone lacks"
 
 
 class _WorkTree(Place):
@@ -112,7 +112,7 @@ class _Commit(_InGit):
         words = ("ls-tree", "-r", "-z", "--full-tree", self.commit, "--", f"{self.repo.inside}{path}")
         done = self.repo.run(*words)
         if done.code:
-            raise Untestable(f"cannot read {self.label}: {done.reason()}; {_WHOLE}")
+            raise Untestable(f"cannot read {self.label}: {done.reason()}; {WHOLE}")
         return self._take(done.out)
 
 
@@ -246,11 +246,14 @@ def materialise(place: Place, name: str, directory: str) -> str:
         if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
             raise MachineError(f"'{path}' of {place.label} is no path a file may have; remove it there")
         target = os.path.join(directory, *parts)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
         mode = 0o755 if place.mode(path) == "100755" else 0o644
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
+        try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise MachineError(f"cannot write '{target}': {(error.strerror or '').lower()}") from None
     return os.path.join(directory, place.prefix)
 
 

@@ -118,6 +118,8 @@ class ChatEngine:
         self._sleep = sleep
         self._progress = progress
         self._patience_s = patience_s
+        # told of each failed attempt before the next one, so that a ledger can reserve anew
+        self.on_retry: Callable[[Usage | None, bool], None] | None = None
         self._wire = Wire(self.base_url, self._key, self.private, client)
 
     def complete(self, request: Request) -> ChatCompletion:
@@ -149,6 +151,8 @@ class ChatEngine:
             what = f"HTTP {outcome.status}: {outcome.text}" if outcome.status else outcome.text
             self._say(f"{self.endpoint}: retry {retries} of {self._max_retries} in {wait:.1f} s: {what}")
             self._sleep(wait)
+            if self.on_retry is not None:
+                self.on_retry(outcome.usage, outcome.unknown_bill)
 
     def close(self) -> None:
         """Close the connections. A later request opens them again."""

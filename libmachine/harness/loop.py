@@ -15,7 +15,7 @@ from typing import Any
 from libmachine.canon import Record, now, plain, usd
 from libmachine.case import as_messages
 from libmachine.define import text_of
-from libmachine.errors import ContextOverflow, MachineError
+from libmachine.errors import ContextOverflow, MachineError, Refused
 from libmachine.harness.base import Completion, Engine, Message, Request, Sampling
 from libmachine.tools import Outcome, Tool, unknown
 
@@ -74,6 +74,8 @@ def run(
         except ContextOverflow:
             stop_reason = "context"
             break
+        except Refused:
+            raise  # no money is no answer of the model: the run was never made
         except MachineError as failure:
             stop_reason = "error"
             error = {"where": "provider", "type": type(failure).__name__, "message": str(plain(str(failure)))}

@@ -12,13 +12,18 @@ import os
 import time
 from collections.abc import Iterable
 
+from libmachine.errors import MachineError
 from libmachine.githash import DIRECTORY, FILE
-from libmachine.store import disk, log
+from libmachine.store import disk, layout, log
 from libmachine.store.objects import Objects
+
+_OURS = "machine"
+_PATIENCE_S = 10.0
 
 
 def ref_of(machine: str) -> str:
-    """The ref that a machine's runs hang on."""
+    """The ref that a machine's runs hang on. Raises MachineError for a name that would leave its place."""
+    layout.check_name(machine)
     return f"refs/runs/{machine}/-/chain"
 
 
@@ -27,24 +32,38 @@ def extend(directory: str, objects: Objects, log_path: str, fsync: bool) -> None
     fd = os.open(f"{directory}/chained", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        start = int(os.read(fd, 32) or b"0")
+        start = _start(fd, log_path)
         end = start
         batches: dict[str, dict[str, tuple[str, str, str]]] = {}
         for _, following, row in log.read(log_path, start):
             end = following
-            if row is not None and "machine" in row:
+            if row is not None and log.problem(row) is None and _has_place(row["machine"]):
                 batch = batches.setdefault(row["machine"], {})
                 batch.update({name: (mode, name, oid) for mode, name, oid in _entries(row)})
         for machine, batch in batches.items():
-            ref = f"{directory}/{ref_of(machine)}"
             tree = objects.tree(batch.values())
             parents = [line] if (line := _read_ref(directory, machine)) else []
             commit = objects.commit(tree, parents, f"{len(batch)} objects of {machine}", int(time.time()))
-            _write_ref(ref, commit, fsync)
+            _write_ref(directory, machine, commit, fsync)
         if end != start:
-            os.pwrite(fd, b"%-20d" % end, 0)
+            os.lseek(fd, 0, os.SEEK_SET)
+            disk.write(fd, b"%-20d" % end)
     finally:
         os.close(fd)
+
+
+def _start(fd: int, log_path: str) -> int:
+    """Where the last chain ended; 0, so that all is chained once more, if that is no end of a line."""
+    text = os.pread(fd, 32, 0).strip()
+    start = int(text) if text.isdigit() else 0
+    return start if log.is_boundary(log_path, start) else 0
+
+
+def _has_place(machine: str) -> bool:
+    try:
+        return bool(ref_of(machine))
+    except MachineError:
+        return False  # machine-fsck names the line
 
 
 def _entries(row: log.Row) -> Iterable[tuple[str, str, str]]:
@@ -69,32 +88,34 @@ def _read_ref(directory: str, machine: str) -> str | None:
     return None
 
 
-def _write_ref(path: str, oid: str, fsync: bool) -> None:
+def _write_ref(directory: str, machine: str, oid: str, fsync: bool) -> None:
     # Git's own protocol (NAME.lock, then rename), so that `git pack-refs` and we do not lose each
-    # other's update. We hold the flock of `chained`: a lock older than 10 s is a dead one's.
-    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    # other's update. Our lock is a link that names us: as we hold the flock of `chained`, one that
+    # is there already was left by the dead.
+    path = f"{directory}/{ref_of(machine)}"
     lock = f"{path}.lock"
+    waited = 0.0
     while True:
+        disk.make_folder(os.path.dirname(path), fsync)
         try:
-            fd = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.symlink(_OURS, lock)
             break
-        except FileExistsError:
-            try:
-                if time.time() - os.stat(lock).st_mtime > 10:
-                    os.unlink(lock)
-                else:
-                    time.sleep(0.05)
-            except FileNotFoundError:
-                continue
-    try:
-        disk.write(fd, f"{oid}\n".encode())
-        if fsync:
-            disk.sync(fd)
-        os.close(fd)
-        disk.rename(lock, path)
-    except BaseException:
-        try:
-            os.unlink(lock)
         except FileNotFoundError:
-            pass
-        raise
+            continue  # git took the empty directory away
+        except FileExistsError:
+            if os.path.islink(lock) or waited > _PATIENCE_S:
+                _unlink(lock)
+            else:
+                time.sleep(0.05)
+                waited += 0.05
+    try:
+        disk.put(path, f"{oid}\n".encode(), 0o600, fsync, lambda: layout.temporary(directory))
+    finally:
+        _unlink(lock)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Callable
 
 _plan: tuple[str, int] | None = None
 _steps = 0
@@ -22,28 +23,27 @@ def plan_fault(text: str | None) -> None:
     _steps = 0
 
 
-def _step() -> str | None:
-    """Count a step; die or fail if it is the one. Returns `short` for a write to be cut."""
+def _step(fd: int | None = None, data: bytes = b"") -> None:
+    """Count a step; die or fail if it is the one."""
     global _steps
     if _plan is None:
-        return None
+        return
     _steps += 1
     action, number = _plan
     if _steps != number:
-        return None
+        return
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if action == "short":
-        return action
-    code = errno.ENOSPC if action == "enospc" else errno.EIO
+    os.write(2, f"fault: {action} at step {number}\n".encode())
+    if action == "short" and fd is not None:
+        os.write(fd, data[: len(data) // 2])
+    code = errno.EIO if action == "eio" else errno.ENOSPC
     raise OSError(code, os.strerror(code))
 
 
 def write(fd: int, data: bytes) -> None:
     """Write all of data. A short write is gone on with; an error leaves what was written."""
-    if _step() == "short":
-        os.write(fd, data[: len(data) // 2])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    _step(fd, data)
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
@@ -68,3 +68,41 @@ def sync_directory(path: str) -> None:
         sync(fd)
     finally:
         os.close(fd)
+
+
+def put(path: str, data: bytes, mode: int, fsync: bool, temporary: Callable[[], str]) -> None:
+    """Make a file in one step: whole or not at all. temporary: gives a new name on the same file system."""
+    while True:
+        name = temporary()
+        try:
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            break
+        except FileExistsError:
+            continue  # left by a dead process that had our pid
+    try:
+        try:
+            write(fd, data)
+            if fsync:
+                sync(fd)
+        finally:
+            os.close(fd)
+        rename(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    if fsync:
+        sync_directory(os.path.dirname(path))
+
+
+def make_folder(path: str, fsync: bool) -> None:
+    """Make a directory and those above it that are missing, each private to its owner."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        make_folder(os.path.dirname(path), fsync)
+        make_folder(path, fsync)
+        return
+    if fsync:
+        sync_directory(os.path.dirname(path))

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import orjson
 
 from libmachine.errors import MachineError
 from libmachine.record import VERSIONS, is_unchanged, problems, upgrade
 from libmachine.store import log
-from libmachine.store.objects import Objects
+from libmachine.store.objects import Objects, tree_entries
 
-_ROW_FIELDS = {
-    "run": ("id", "machine", "version", "identity", "case_id", "trial", "base", "key", "status", "parts"),
-    "scorecard": ("id", "run", "machine", "rubric", "score", "passed"),
+# What the log repeats of a record, so that lists need not open it. (A case's id is in the log alone.)
+_REPEATED = {
+    "run": ("machine", "version", "trial", "key", "status"),
+    "scorecard": ("run", "machine", "rubric", "score", "passed"),
 }
 
 
@@ -48,17 +48,16 @@ def check(directory: str, report: Report) -> Iterator[str]:
         yield f"note: unfinished write 'tmp/{name}'; the next run sweeps it"
 
 
-def _row(row: dict[str, Any] | None, objects: Objects, runs: set[str], report: Report) -> Iterator[str]:
+def _row(row: log.Row | None, objects: Objects, runs: set[str], report: Report) -> Iterator[str]:
     if row is None:
         yield "no JSON object with a type"
         return
-    kind = row["type"]
-    if kind not in _ROW_FIELDS:
-        yield f"unknown type '{kind}'"
+    if wrong := log.problem(row):
+        yield wrong
         return
-    missing = [name for name in _ROW_FIELDS[kind] if name not in row]
-    if missing:
-        yield f"{kind} row has no '{missing[0]}'"
+    kind = row["type"]
+    if kind not in VERSIONS:
+        yield f"unknown type '{kind}'"
         return
     report.counts[kind] = report.counts.get(kind, 0) + 1
     yield from _record(kind, row, objects)
@@ -66,20 +65,24 @@ def _row(row: dict[str, Any] | None, objects: Objects, runs: set[str], report: R
         runs.add(row["id"])
         for part, oid in row["parts"].items():
             yield from _object(f"{part} of run {row['id'][:12]}", oid, objects)
-    elif row["run"] not in runs:
+    elif kind == "scorecard" and row["run"] not in runs:
         yield f"scorecard {row['id'][:12]} is of run {row['run'][:12]}, which the log does not have before it"
 
 
 def _object(what: str, oid: str, objects: Objects) -> Iterator[str]:
     try:
-        objects.read(oid)
+        kind, data = objects.read(oid)
     except KeyError:
         yield f"{what}: object {oid} is missing"
+        return
     except MachineError as error:
         yield f"{what}: {error}"
+        return
+    for name, inner in tree_entries(data) if kind == "tree" else ():
+        yield from _object(f"{what}, '{name}'", inner, objects)
 
 
-def _record(kind: str, row: dict[str, Any], objects: Objects) -> Iterator[str]:
+def _record(kind: str, row: log.Row, objects: Objects) -> Iterator[str]:
     oid = row["id"]
     try:
         data = objects.read(oid)[1]
@@ -91,6 +94,8 @@ def _record(kind: str, row: dict[str, Any], objects: Objects) -> Iterator[str]:
         return
     try:
         record = {**orjson.loads(data), "id": oid}
+        if record.get("type") != kind:
+            raise MachineError(f"its type is {record.get('type')!r}")
         if record.get("v") != VERSIONS[kind]:
             record = upgrade(record, kind)
     except (orjson.JSONDecodeError, TypeError, MachineError) as error:
@@ -104,3 +109,8 @@ def _record(kind: str, row: dict[str, Any], objects: Objects) -> Iterator[str]:
         return
     if not is_unchanged(record):
         yield f"{kind} {oid}: its bytes are not canonical, or it has fields that no record has"
+    for name in _REPEATED.get(kind, ("machine",)):
+        if row[name] != record[name]:
+            yield f"{kind} {oid}: the log has {name} {row[name]!r}, the record {record[name]!r}"
+    if kind == "run" and row["identity"] != record["case"]["identity"]:
+        yield f"run {oid}: the log has another identity of its case"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
+import re
 import time
 
 from libmachine.errors import MachineError
+from libmachine.store import disk
 
 FORMAT = "1\n"
 _CONFIG = """[core]
@@ -20,36 +24,22 @@ _CONFIG = """[core]
 _STALE_S = 3600
 
 
-def create(directory: str) -> bool:
+def create(directory: str, fsync: bool = True) -> bool:
     """Make the store's directory if it is not there, private to its owner. True if it was made."""
     if os.path.exists(f"{directory}/format"):
         return False
-    for path in (
-        "",
-        "/objects",
-        "/objects/pack",
-        "/objects/info",
-        "/refs",
-        "/refs/heads",
-        "/refs/runs",
-        "/tmp",
+    for path in ("", "/tmp", "/objects/pack", "/objects/info", "/refs/heads", "/refs/runs"):
+        disk.make_folder(directory + path, fsync)
+    os.chmod(directory, 0o700)
+    for name, text in (
+        ("config", _CONFIG),
+        # A directory with a .git in it is left alone by `git clean -fdx` of the project around it.
+        (".git", "gitdir: .\n"),
+        ("HEAD", "ref: refs/heads/none\n"),
+        ("format", FORMAT),
     ):
-        os.makedirs(directory + path, 0o700, exist_ok=True)
-        os.chmod(directory + path, 0o700)
-    _put(f"{directory}/config", _CONFIG)
-    # A directory with a .git in it is left alone by `git clean -fdx` of the project around it.
-    _put(f"{directory}/.git", "gitdir: .\n")
-    _put(f"{directory}/HEAD", "ref: refs/heads/none\n")
-    _put(f"{directory}/format", FORMAT)
+        disk.put(f"{directory}/{name}", text.encode(), 0o600, fsync, lambda: temporary(directory))
     return True
-
-
-def _put(path: str, text: str) -> None:
-    temporary = f"{path}.{os.getpid()}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(text)
-    os.rename(temporary, path)
 
 
 def refuse_foreign(directory: str) -> None:
@@ -57,8 +47,8 @@ def refuse_foreign(directory: str) -> None:
     if os.path.islink(directory):
         raise MachineError(f"'{directory}' is a symbolic link; set MACHINE_DIR to where it leads")
     try:
-        with open(f"{directory}/format") as file:
-            found = file.read()
+        with open(f"{directory}/format", errors="replace") as file:
+            found = file.read(100)
     except FileNotFoundError:
         if os.path.isdir(directory) and not _half_made(directory):
             raise MachineError(f"'{directory}' exists and is no store; move it, or set MACHINE_DIR") from None
@@ -67,7 +57,8 @@ def refuse_foreign(directory: str) -> None:
         raise MachineError(f"'{directory}' is no directory; move it, or set MACHINE_DIR") from None
     if found != FORMAT:
         raise MachineError(
-            f"store '{directory}' is of format {found.strip()[:20]!r}; this program knows {FORMAT.strip()}"
+            f"store '{directory}' is of format {found.strip()[:20]!r}; this program knows {FORMAT.strip()}: "
+            "update it, or set MACHINE_DIR"
         )
 
 
@@ -77,11 +68,24 @@ def _half_made(directory: str) -> bool:
     return all(name.endswith(".tmp") for name in strangers)
 
 
-def temporary_prefix() -> str:
-    """How this process's temporary names begin: pid namespace and pid, so that others see if it lives."""
-    return f"{_namespace()}-{os.getpid()}"
+def check_name(machine: str) -> None:
+    """Raise MachineError if a machine's name is none that may stand in the name of a ref."""
+    for segment in machine.split("/"):
+        if not _SEGMENT.fullmatch(segment) or ".." in segment or segment.endswith((".", ".lock")):
+            raise MachineError(f"'{machine}' is no machine name; the store has no place for it")
 
 
+_SEGMENT = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_counter = itertools.count()
+
+
+def temporary(directory: str) -> str:
+    """A new name for an unfinished write. It begins with pid namespace and pid, so that others see
+    whether its writer lives."""
+    return f"{directory}/tmp/{_namespace()}-{os.getpid()}-{next(_counter)}"
+
+
+@functools.cache
 def _namespace() -> int:
     try:
         return os.stat("/proc/self/ns/pid").st_ino
@@ -92,6 +96,7 @@ def _namespace() -> int:
 def sweep(directory: str) -> None:
     """Remove unfinished writes of processes that are dead; of unknown ones after an hour."""
     folder = f"{directory}/tmp"
+    os.makedirs(folder, 0o700, exist_ok=True)
     here = _namespace()
     for name in os.listdir(folder):
         path = f"{folder}/{name}"

@@ -8,14 +8,49 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator, Sequence
+from types import NoneType
 from typing import Any
 
 import orjson
 
+from libmachine.canon import called
+from libmachine.githash import blob_id
 from libmachine.store import disk
 
 Row = dict[str, Any]
+
+_MARKED = 1024
+_SHAPES: dict[str, tuple[tuple[str, type | tuple[type, ...]], ...]] = {
+    "run": (
+        *((name, str) for name in ("id", "machine", "version", "identity", "case_id", "base")),
+        *(("key", str), ("status", str), ("trial", int), ("parts", dict), ("given", dict)),
+    ),
+    "scorecard": (
+        *((name, str) for name in ("id", "run", "machine", "rubric")),
+        *(("score", (int, float, NoneType)), ("passed", (bool, NoneType))),
+    ),
+}
+_SHAPE = (("id", str), ("machine", str))  # of a record of any other type
+_HASHES = ("id", "run", "key")
+_HEX = re.compile(r"[0-9a-f]{40}")
+
+
+def problem(row: Row) -> str | None:
+    """What is wrong with a row, None if nothing is: readers take only whole ones."""
+    kind = row["type"]
+    for name, wanted in _SHAPES.get(kind, _SHAPE):
+        if name not in row:
+            return f"{kind} row has no '{name}'"
+        if not isinstance(row[name], wanted):
+            return f"'{name}' of the {kind} row is {called(row[name])}"
+        if name in _HASHES and not _HEX.fullmatch(row[name]):
+            return f"'{name}' of the {kind} row is no id"
+    for part, oid in row["parts"].items() if kind == "run" else ():
+        if not isinstance(oid, str) or not _HEX.fullmatch(oid) or "/" in part or part in ("", ".", ".."):
+            return f"part '{part}' of the run row is none"
+    return None
 
 
 def append(path: str, rows: Sequence[Row], fsync: bool) -> tuple[int, int]:
@@ -30,6 +65,8 @@ def append(path: str, rows: Sequence[Row], fsync: bool) -> tuple[int, int]:
             disk.write(fd, data)
             if fsync:
                 disk.sync(fd)
+                if end == 0:
+                    disk.sync_directory(os.path.dirname(path))
         except OSError:
             os.ftruncate(fd, end)
             raise
@@ -74,8 +111,30 @@ def read(path: str, offset: int = 0) -> Iterator[tuple[int, int, Row | None]]:
                 row = orjson.loads(line)
             except orjson.JSONDecodeError:
                 row = None
-            yield offset, following, row if isinstance(row, dict) and "type" in row else None
+            whole = isinstance(row, dict) and isinstance(row.get("type"), str)
+            yield offset, following, row if whole else None
             offset = following
+
+
+def mark(path: str, offset: int) -> str:
+    """Hash of the last bytes before an offset: says whether the log is still the one that was read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, offset - _MARKED))
+            return blob_id(file.read(min(offset, _MARKED)))
+    except FileNotFoundError:
+        return blob_id(b"")
+
+
+def is_boundary(path: str, offset: int) -> bool:
+    """Does a line begin, or the log end, at an offset?"""
+    if offset == 0:
+        return True
+    if offset > size(path):
+        return False
+    with open(path, "rb") as file:
+        file.seek(offset - 1)
+        return file.read(1) == b"\n"
 
 
 def size(path: str) -> int:

@@ -7,18 +7,23 @@ objects, trees and commits.
 
 from __future__ import annotations
 
-import itertools
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from libmachine.errors import MachineError
 from libmachine.githash import object_id, tree_data
 from libmachine.store import disk
-from libmachine.store.layout import temporary_prefix
+from libmachine.store.layout import temporary
 
-_counter = itertools.count()
+
+def tree_entries(data: bytes) -> Iterator[tuple[str, str]]:
+    """(name, id) of each entry of a tree."""
+    while data:
+        head, _, rest = data.partition(b"\0")
+        yield head.partition(b" ")[2].decode("utf-8", "replace"), rest[:20].hex()
+        data = rest[20:]
 
 
 class Objects:
@@ -27,7 +32,6 @@ class Objects:
     def __init__(self, directory: str, fsync: bool) -> None:
         self.directory = directory
         self.fsync = fsync
-        self._prefix = temporary_prefix()
         self._packs: Any = None
 
     def path(self, oid: str) -> str:
@@ -41,25 +45,8 @@ class Objects:
         if os.path.exists(path):
             return oid
         packed = zlib.compress(b"%s %d\0" % (kind.encode(), len(data)) + data, 1)
-        temporary = f"{self.directory}/tmp/{self._prefix}-{next(_counter)}"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-        try:
-            disk.write(fd, packed)
-            if self.fsync:
-                disk.sync(fd)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-        finally:
-            os.close(fd)
-        folder = os.path.dirname(path)
-        try:
-            disk.rename(temporary, path)
-        except FileNotFoundError:
-            os.makedirs(folder, 0o700, exist_ok=True)
-            disk.rename(temporary, path)
-        if self.fsync:
-            disk.sync_directory(folder)
+        disk.make_folder(os.path.dirname(path), self.fsync)
+        disk.put(path, packed, 0o400, self.fsync, lambda: temporary(self.directory))
         return oid
 
     def blob(self, data: bytes) -> str:
@@ -115,20 +102,31 @@ class Objects:
         return os.path.exists(self.path(oid)) or oid in self._packed()
 
     def _packed(self) -> Any:
-        # libgit2 only where something is packed: importing it costs more than a small command
+        # libgit2 only where something is packed: importing it costs more than a small command.
+        # The object database and not the repository: nothing of config or ownership matters here.
         if self._packs is None:
-            names = os.listdir(f"{self.directory}/objects/pack")
+            try:
+                names = os.listdir(f"{self.directory}/objects/pack")
+            except FileNotFoundError:
+                names = []
             if not any(name.endswith(".idx") for name in names):
                 return ()
             import pygit2
 
-            self._packs = pygit2.Repository(self.directory)
+            self._packs = pygit2.Odb(f"{self.directory}/objects")
         return self._packs
 
     def _read_packed(self, oid: str) -> tuple[str, bytes]:
         packs = self._packed()
-        if not packs or oid not in packs:
+        if not packs:
             raise KeyError(oid)
-        kind, data = packs.odb.read(oid)
+        import pygit2
+
+        try:
+            kind, data = packs.read(oid)
+        except KeyError:
+            raise
+        except pygit2.GitError as error:
+            raise MachineError(f"object {oid} is damaged ({error}); machine-fsck says what it was") from None
         names = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
         return names[int(kind)], data

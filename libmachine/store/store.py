@@ -16,6 +16,7 @@ import fcntl
 import os
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -29,6 +30,8 @@ from libmachine.store.objects import Objects
 
 _INLINE = 1000
 """Bytes of a case's target and metadata that the log holds itself; more becomes an object."""
+_OWN = 10_000
+"""Names of own rows that are kept before the index takes them in."""
 
 
 class _Batch:
@@ -36,6 +39,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.rows: list[log.Row] = []
+        self.about: set[str] = set()
         self.done = False
         self.error: OSError | None = None
 
@@ -57,7 +61,7 @@ class Store:
         self._ready = False
         self._written = False
         self._seen = -1  # offset up to which the log is in the index or our own
-        self._own: set[bytes] = set()  # runs that rows of ours beyond the index are about
+        self._own: set[str] = set()  # runs, keys and bases that rows of ours beyond the index are about
         if os.path.lexists(directory):
             layout.refuse_foreign(directory)
 
@@ -115,7 +119,7 @@ class Store:
                 "parts": parts,
                 "given": given,
             },
-            oid,
+            (oid, run["key"], base),
         )
         return {**run, "id": oid}
 
@@ -126,16 +130,17 @@ class Store:
         row = {"type": "scorecard", "id": oid}
         row |= {name: card[name] for name in ("run", "machine", "rubric", "score", "passed")}
         row["cost_usd"] = card["usage"]["cost_usd"]
-        self._append(row, card["run"])
+        self._append(row, (card["run"],))
         return {**card, "id": oid}
 
     def add_record(self, record: Record) -> Record:
         """Store a record of another kind (a plain one, of a machine) and return it with its id."""
+        layout.check_name(record["machine"])
         oid = self.blob(record_bytes(record))
-        self._append({"type": record["type"], "id": oid, "machine": record["machine"]}, oid)
+        self._append({"type": record["type"], "id": oid, "machine": record["machine"]}, (oid,))
         return {**record, "id": oid}
 
-    def _append(self, row: log.Row, run: str) -> None:
+    def _append(self, row: log.Row, about: Iterable[str]) -> None:
         """Put a row into the log, together with those that other threads have waiting.
 
         One thread writes for all, so that they share one wait for the disk.
@@ -143,7 +148,7 @@ class Store:
         with self._lock:
             batch = self._waiting
             batch.rows.append(row)
-            self._own.add(bytes.fromhex(run))
+            batch.about.update(about)
         with self._log_lock:
             if batch.error is not None:
                 raise batch.error
@@ -159,6 +164,7 @@ class Store:
             batch.done = True
             with self._lock:
                 self._written = True
+                self._own |= batch.about
                 if start == self._seen:
                     self._seen = end
 
@@ -177,11 +183,12 @@ class Store:
             self._own.clear()
             return self._index
 
-    def _index_for(self, run: str | None = None) -> Index | None:
-        """The index as far as it matters: rows that this process alone has added need no look,
-        but for the runs they are about. None if there is nothing to look up."""
+    def _index_for(self, name: str) -> Index | None:
+        """The index as far as it matters for a run, key or base: rows that this process alone has
+        added need no look, but for what they are about. None if there is nothing to look up."""
         size = log.size(self.log)
-        if self._index is None or size != self._seen or (run and bytes.fromhex(run) in self._own):
+        known = self._index is not None and size == self._seen and len(self._own) < _OWN
+        if not known or name in self._own:
             return self.index if size else None
         return self._index
 
@@ -192,13 +199,13 @@ class Store:
     def stored_answer(self, key: str) -> dict[str, Any] | None:
         """The row of the newest answer under a key, or None."""
         with self._lock:
-            index = self._index_for()
+            index = self._index_for(key)
             return index.by_key(key) if index else None
 
     def last_trial(self, base: str) -> int:
         """The highest trial stored under a base, 0 if none."""
         with self._lock:
-            index = self._index_for()
+            index = self._index_for(base)
             return index.last_trial(base) if index else 0
 
     def knows_run(self, oid: str) -> bool:

@@ -1,0 +1,51 @@
+"""The ledger of one command, and engines that are billed to it: what run, grade and gate share."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+from libmachine import console, env, prices
+from libmachine.budget import BudgetReached, Ledger, limit_of
+from libmachine.budget_guard import guarded, scripted_worst_case
+from libmachine.folder import Model
+from libmachine.harness import choose
+from libmachine.harness.base import Engine
+from libmachine.project import Project
+
+
+def price_of(engine: Engine, price_as: str | None) -> prices.Price | None:
+    """The price of an engine's model, None if nobody knows it."""
+    return prices.price_of(engine.model, price_as, getattr(engine, "base_url", None))
+
+
+class Purse:
+    """One command's money: a ledger over its own limit, the pipe's around it, and the store's record."""
+
+    def __init__(self, project: Project, verb: str, budget: str | None, price_as: str | None = None) -> None:
+        self.verb, self.price_as = verb, price_as
+        pipe = env.get("MACHINE_LEDGER")
+        self.ledger = Ledger(
+            limit_of(budget, False, pipe),
+            pipe=pipe,
+            spend=f"{project.store}/spend",
+            fsync=env.get("MACHINE_FSYNC") != "0",
+        )
+
+    def bill(self, engine: Engine, kind: str, machine: str | None = None) -> Engine:
+        """The engine with its calls on this ledger. What is free reserves nothing."""
+        what: dict[str, Any] = {"kind": kind, "machine": machine, "verb": self.verb}
+        worst = scripted_worst_case(engine)
+        return guarded(engine, self.ledger, price_of(engine, self.price_as), what, worst_case_usd=worst)
+
+    def judge(self, model: str) -> Engine:
+        """An engine for a judge's model, billed as judging."""
+        return self.bill(choose.engine(Model(model), progress=console.say), "judge")
+
+    def told(self, summary: str, failure: BaseException | None = None) -> None:
+        """What a command came to and spent, on stderr, also when it failed; and how to go on after that."""
+        console.say(f"{summary}, {self.ledger.told()}")
+        if isinstance(failure, BudgetReached):
+            words = shlex.join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]])
+            console.say(f"what was bought is stored; to go on: {words} (with a larger --budget)")

@@ -1,0 +1,36 @@
+"""machine-sync: share versions and verdicts with a remote."""
+
+from __future__ import annotations
+
+import click
+
+from libmachine.cmd import _cli
+
+
+@click.command("machine-sync", context_settings=_cli.SETTINGS)
+@_cli.workspace_option
+@click.argument("remote", default="origin")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+def command(workspace: str | None, remote: str, as_json: bool) -> int:
+    """Fetch the versions, candidates and verdicts of REMOTE, merge, renumber, and push ours."""
+    import threading
+
+    from libmachine import console
+    from libmachine.canon import dump_line
+    from libmachine.git import repository, sync
+
+    project = _cli.project(workspace)
+    repo = repository.open_repository(project.root)
+    counts = sync.sync(repo, remote)
+    row = {**(counts if isinstance(counts, dict) else counts._asdict())}
+    output = _cli.Output(threading.Event())
+    if as_json or not console.is_terminal(1):
+        output.write(dump_line({"remote": remote, **row}))
+    else:
+        output.text(
+            f"{remote}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.items())
+        )
+    return _cli.Tally(output.stop).code(output=output)
+
+
+main = _cli.entry(command)
