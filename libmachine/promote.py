@@ -152,7 +152,7 @@ def previous_versions(repo: Repository, name: str, live: str) -> list[str]:
                 stack.pop()
         elif not stack or stack[-1] != promotion.tree:
             stack.append(promotion.tree)
-    if stack and stack[-1] == live and len(stack) > 1:
+    if stack and stack[-1] == live:
         return stack[:-1]
     past = [p.version for p in reversed(history(repo, name)) if p.version is not None]
     found: list[str] = []

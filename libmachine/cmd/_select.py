@@ -10,7 +10,6 @@ from libmachine import console, jsonl
 from libmachine.canon import Record, RecordError
 from libmachine.cmd import _cli
 from libmachine.errors import NO, UsageError
-from libmachine.folder import read_cases
 from libmachine.record import read_record
 from libmachine.select import Counter, Wanted, select
 from libmachine.times import since as moment
@@ -59,6 +58,8 @@ def _runs(tally: _cli.Tally) -> Iterator[tuple[bytes, Record]]:
 
 def identities(path: str) -> frozenset[str]:
     """Identities of the cases of a file."""
+    from libmachine.folder import read_cases
+
     return frozenset(case["identity"] for case in read_cases(path))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import threading
 from typing import Any
@@ -71,8 +72,8 @@ def resolve(what: str, store: Store, project: Project) -> Record:
         shown = ", ".join(f"{kind} {oid[:12]}" for kind, oid in found)
         raise MachineError(f"'{what}' begins several ids: {shown}; give more digits")
     kind, oid = found[0]
-    if kind == "scorecard":
-        return arrange("scorecard", store.load_scorecard(oid))
+    if kind != "run":
+        return arrange(kind, store.load_record(oid, kind))
     row = store.index.run(oid)
     assert row is not None
     return _with_split(store.load_run(row), project)
@@ -105,6 +106,8 @@ def conversation(run: Record) -> str:
 def _for_people(record: Record) -> str:
     if record["type"] == "scorecard":
         return _card(record)
+    if record["type"] != "run":
+        return console.safe(json.dumps(record, indent=2, ensure_ascii=False))
     usage: dict[str, Any] = record["usage"]
     tokens = "?" if usage["completion_tokens"] is None else usage["completion_tokens"]
     rows = [

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from libmachine.cmd import _cli
+from libmachine.errors import UsageError
 
 
 @click.command("machine-gate", context_settings=_cli.SETTINGS)
@@ -47,10 +48,29 @@ from libmachine.cmd import _cli
     "--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Runs under way at once."
 )
 @click.option("--rerun", is_flag=True, help="Measure anew although a verdict is stored.")
+@click.option(
+    "--staged", is_flag=True, help="Look up verdicts for what is staged, against HEAD; runs nothing."
+)
+@click.option(
+    "--range", "range_", metavar="OLD..NEW", help="Look up verdicts for a range; -: a hook's lines on stdin."
+)
+@click.option("--notes-from", metavar="URL", help="With these two, read the verdicts of a fork too.")
+@click.option(
+    "--require", type=click.Choice(["signed"]), help="Count only verdicts in notes with a good SSH signature."
+)
+@click.option("--hook", metavar="NAME", help="The git hook that asks.")
+@click.option("--remote", metavar="NAME", help="The remote that a pre-push hook pushes to.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict on a terminal too.")
 def command(**options: Any) -> int:
     """Measure a version of machine NAME (its work tree, else its newest candidate), or the candidates on
     stdin, against the live one on held-out cases. Exit 0 better, 1 refused, 125 cannot be judged."""
+    looked_up = options["staged"] or options["range_"] is not None
+    if looked_up:
+        from libmachine.cmd import _change
+
+        if options["name"] is not None:
+            raise UsageError("--staged and --range judge every machine that changed; leave NAME out")
+        return _change.main(**options)
     from libmachine.cmd import _gate
 
     return _gate.main(**options)

@@ -37,10 +37,11 @@ def command(workspace: str | None, name: str, model: str | None, instructions: s
     changes: dict[str, bytes] = {}
     if model is not None:
         old = base.read(f"{base.prefix}/{name}/model.json")
-        fields = loads(old) if old else {}
-        fields = {**(fields if isinstance(fields, dict) else {}), "model": model}
+        now = loads(old) if old else {}
+        fields = {**(now if isinstance(now, dict) else {}), "model": model}
         as_model(fields, "--model")
-        changes["model.json"] = canonical(fields) + b"\n"
+        if fields != now:  # another order of the same fields is no other model
+            changes["model.json"] = canonical(fields) + b"\n"
     if instructions is not None:
         try:
             with open(instructions, "rb") as file:

@@ -15,7 +15,7 @@ import orjson
 
 from libmachine.store import log
 
-FORMAT = 2
+FORMAT = 3
 _TABLES = """
 CREATE TABLE state (format INTEGER, offset INTEGER, mark TEXT);
 CREATE TABLE runs (
@@ -28,6 +28,7 @@ CREATE INDEX runs_base ON runs (base);
 CREATE TABLE scorecards (
   pos INTEGER PRIMARY KEY, id BLOB UNIQUE, run BLOB, rubric TEXT, score REAL, passed INTEGER);
 CREATE INDEX scorecards_run ON scorecards (run, pos);
+CREATE TABLE others (pos INTEGER PRIMARY KEY, id BLOB UNIQUE, type TEXT, machine TEXT);
 """
 _NAMES = (
     *("pos", "id", "machine", "version", "identity", "case_id", "trial"),
@@ -159,6 +160,10 @@ class Index:
             elif row["type"] == "scorecard":
                 values = [pos, oid, bytes.fromhex(row["run"]), row["rubric"], row["score"], row["passed"]]
                 self._db.execute("INSERT OR IGNORE INTO scorecards VALUES (?,?,?,?,?,?)", values)
+            else:
+                self._db.execute(
+                    "INSERT OR IGNORE INTO others VALUES (?,?,?,?)", (pos, oid, row["type"], row["machine"])
+                )
         except (OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError):
             return  # a value that no column holds: machine-fsck compares it with the record
 
@@ -219,7 +224,8 @@ class Index:
         for kind, table in (("run", "runs"), ("scorecard", "scorecards")):
             query = f"SELECT id FROM {table} WHERE id BETWEEN ? AND ? LIMIT 10"
             found += [(kind, row[0].hex()) for row in self._fetch(query, (low, high))]
-        return found
+        query = "SELECT type, id FROM others WHERE id BETWEEN ? AND ? LIMIT 10"
+        return found + [(row[0], row[1].hex()) for row in self._fetch(query, (low, high))]
 
     def machines(self) -> Sequence[str]:
         """Names of the machines that have runs here."""

@@ -26,10 +26,12 @@ _STALE_S = 3600
 
 def create(directory: str, fsync: bool = True) -> bool:
     """Make the store's directory if it is not there, private to its owner. True if it was made."""
-    if os.path.exists(f"{directory}/format"):
-        return False
+    made = not os.path.exists(f"{directory}/format")
+    # Also in one that is there: git and backup programs take empty directories away.
     for path in ("", "/tmp", "/objects/pack", "/objects/info", "/refs/heads", "/refs/runs"):
         disk.make_folder(directory + path, fsync)
+    if not made:
+        return False
     os.chmod(directory, 0o700)
     for name, text in (
         ("config", _CONFIG),
@@ -62,10 +64,22 @@ def refuse_foreign(directory: str) -> None:
         )
 
 
+_BEFORE_FORMAT = {
+    "objects",
+    "refs",
+    "tmp",
+    "config",
+    "HEAD",
+    ".git",
+    "index.db",
+    "index.db-wal",
+    "index.db-shm",
+}
+
+
 def _half_made(directory: str) -> bool:
     """Empty, or left by a process that died while it made the store."""
-    strangers = set(os.listdir(directory)) - {"objects", "refs", "tmp", "config", "HEAD", ".git"}
-    return all(name.endswith(".tmp") for name in strangers)
+    return set(os.listdir(directory)) <= _BEFORE_FORMAT
 
 
 def check_name(machine: str) -> None:
@@ -95,11 +109,13 @@ def _namespace() -> int:
 
 def sweep(directory: str) -> None:
     """Remove unfinished writes of processes that are dead; of unknown ones after an hour."""
-    folder = f"{directory}/tmp"
-    os.makedirs(folder, 0o700, exist_ok=True)
     here = _namespace()
-    for name in os.listdir(folder):
-        path = f"{folder}/{name}"
+    try:
+        names = os.listdir(f"{directory}/tmp")
+    except OSError:
+        return
+    for name in names:
+        path = f"{directory}/tmp/{name}"
         namespace, pid = (*name.split("-"), "", "")[:2]
         try:
             if namespace == str(here) and pid.isdigit():
@@ -108,8 +124,8 @@ def sweep(directory: str) -> None:
                 stale = time.time() - os.stat(path).st_mtime > _STALE_S
             if stale:
                 os.unlink(path)
-        except FileNotFoundError:
-            continue
+        except OSError:
+            continue  # it was finished meanwhile, or this is a store that may only be read
 
 
 def _alive(pid: int) -> bool:

@@ -64,17 +64,17 @@ class Store:
         self._own: set[str] = set()  # runs, keys and bases that rows of ours beyond the index are about
         if os.path.lexists(directory):
             layout.refuse_foreign(directory)
+            layout.sweep(directory)
 
     # writing -----------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Make the store, or clean up after the dead, before this process writes for the first time."""
+        """Make the store before this process writes for the first time."""
         if self._ready:
             return
         with self._lock:
             if not self._ready:
                 layout.create(self.directory, self.fsync)
-                layout.sweep(self.directory)
                 self._ready = True
 
     def blob(self, data: bytes) -> str:
@@ -237,7 +237,7 @@ class Store:
 
     def load_run(self, row: dict[str, Any], scorecard: bool = True) -> Record:
         """The whole record of a run from its index row, with its case as given and its newest scorecard."""
-        run = self._record(row["id"], "run")
+        run = self.load_record(row["id"], "run")
         given = row["given"]
         if "given" in row["parts"]:
             given = orjson.loads(self.read_blob(row["parts"]["given"]))
@@ -249,10 +249,10 @@ class Store:
 
     def load_scorecard(self, oid: str) -> Record:
         """A scorecard by its id."""
-        return self._record(oid, "scorecard")
+        return self.load_record(oid, "scorecard")
 
-    def _record(self, oid: str, kind: str) -> Record:
-        """A record that the log names. Raises MachineError if the object is none: somebody wrote the log."""
+    def load_record(self, oid: str, kind: str) -> Record:
+        """A record that the log names as of a kind. Raises MachineError if the object is none: somebody wrote the log."""
         data = self.read_blob(oid)
         try:
             record: Record = {**orjson.loads(data), "id": oid}
