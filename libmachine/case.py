@@ -38,6 +38,8 @@ def read_case(value: Any) -> Record:
     if not isinstance(value, dict):
         raise RecordError(f"a case is a text or an object, not {called(value)}")
     if value.get("type") == "run" and isinstance(value.get("case"), dict):
+        if value.get("workspace"):
+            raise RecordError("run had files, which its line does not carry; take the case from its file")
         value = {name: item for name, item in value["case"].items() if name in CASE_FIELDS}
     case: Record = plain(value, OUTER_DEPTH)
     unknown = [name for name in case if name not in CASE_FIELDS]

@@ -1,7 +1,8 @@
 """The one table of environment variables: name, default, meaning.
 
 Only this module and libmachine.cmd read the environment, so that a library call
-depends on its arguments alone. An option beats a variable beats model.json.
+depends on its arguments alone. An option beats a variable; a machine's own files beat both
+MACHINE_HARNESS and MACHINE_JUDGE_MODEL, which are for machines that name none.
 """
 
 from __future__ import annotations

@@ -40,6 +40,12 @@ class Untestable(MachineError):
     exit_code = UNTESTABLE
 
 
+class Interrupted(MachineError):
+    """The user asked to stop; what was done is stored. Exit 130."""
+
+    exit_code = INTERRUPTED
+
+
 class Refused(MachineError):
     """A call that was not made because of money. Never becomes a run or a grade."""
 

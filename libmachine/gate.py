@@ -18,7 +18,7 @@ from typing import Any
 
 from libmachine import gate_figures, gate_rule, measure
 from libmachine.canon import Record, hash_of, now, plain
-from libmachine.errors import Untestable
+from libmachine.errors import Interrupted, Untestable
 from libmachine.folder import Folder
 from libmachine.gate_question import Question, simple_answer, stored_verdict, tries_so_far
 from libmachine.git import notes, refs, trees
@@ -28,6 +28,7 @@ from libmachine.grade import Grading
 from libmachine.harness.base import Engine
 from libmachine.judging import Judging
 from libmachine.load import Loaded, load_folder
+from libmachine.record import record_id
 from libmachine.run import Runner, Settings
 from libmachine.store.store import Store
 
@@ -195,7 +196,7 @@ class Gate:
             arms, cases, self.terms.trials, grading, self.store, self.terms.concurrency, stop, step
         )
         if measured.interrupted:
-            raise Untestable("interrupted: what was run is stored; the same command goes on from there")
+            raise Interrupted("interrupted; what was run is stored, the same command goes on from there")
         return measured
 
     def _runner(self, machine: Loaded, is_candidate: bool) -> Runner:
@@ -251,7 +252,7 @@ class Gate:
         """Store a verdict, and note a measured one on the candidate's version tree."""
         verdict = plain({**verdict, "decided_at": now()})
         if "arms" not in verdict:
-            return verdict
+            return {**verdict, "id": record_id(verdict)}
         stored = self.store.add_record(verdict)
         line = {name: value for name, value in stored.items() if name != "evidence"}
         notes.append(self.repo, self.question.candidate.tree, line)

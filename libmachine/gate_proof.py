@@ -1,4 +1,4 @@
-"""Whether a noted verdict proves a change: its decision recomputed from its numbers, its terms compared. Pure.
+"""Whether a noted verdict proves a change: its decision is recomputed, its terms are compared. Pure.
 
 A note is a claim. What it claims to have measured must be exactly the change at hand, and what it
 decided must follow from the scores it carries.
@@ -14,15 +14,24 @@ from typing import Any
 from libmachine import gate_rule
 from libmachine.canon import Record
 
+_ARMS = ("live", "candidate")
+_MOST = 100_000
+"""Tries, and scores, that a note may have: beyond that it is there to keep a server busy."""
+
+STORED = ("forged", "no_worse", "other_cases", "other_groups", "other_guards", "policy", "unconfirmed")
+"""Faults of a verdict that machine-gate would give again as it is stored: only --rerun measures."""
+
 
 @dataclass(frozen=True)
 class Policy:
-    """What the receiving repository asks for: machine.requireConfirm, allowForced, strict, minZ."""
+    """What the receiving repository asks for: machine.requireConfirm, allowForced, strict, minZ,
+    requireSigned."""
 
     require_confirm: bool = True
     allow_forced: bool = False
     strict: bool = False
     min_z: float = 2.0
+    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,12 +55,13 @@ class Exam:
 @dataclass(frozen=True)
 class Proof:
     """verdict: the one that proves the change, None if none does; reasons: then why not. warnings: codes.
-    forced: a person let this very change through; who and why."""
+    forced: who let this very change through, and why. refused: it was measured, and is not better."""
 
     verdict: Record | None
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     forced: str | None = None
+    refused: bool = False
 
 
 def prove(records: Sequence[Record], exam: Exam, policy: Policy) -> Proof:
@@ -75,7 +85,8 @@ def prove(records: Sequence[Record], exam: Exam, policy: Policy) -> Proof:
                 return Proof(None, (f"strict: {', '.join(warned)}",), (), forced)
             return Proof(verdict, (), tuple(warned), forced)
         best = best or faults
-    return Proof(None, tuple(best or ()), (), forced)
+    refused = any(verdict["decision"] == "refuse" for verdict in _decisive(honest, exam))
+    return Proof(None, tuple(best or ()), (), forced, refused)
 
 
 def follows(verdict: Record) -> bool:
@@ -94,10 +105,9 @@ def _is_about(record: Record, exam: Exam) -> bool:
 
 
 def _who(record: Record) -> str:
-    who = str(record.get("by") or record.get("author") or "somebody")
-    reasons = record.get("reasons")
-    why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons or "")
-    return f"{who}: {why}" if why else who
+    told = record.get("forced")
+    told = told if isinstance(told, dict) else {}
+    return f"forced by {told.get('by') or 'somebody'}: {told.get('reason') or 'no reason given'}"
 
 
 def _nothing(records: Sequence[Record], exam: Exam) -> str:
@@ -118,7 +128,7 @@ def _decisive(verdicts: Sequence[Record], exam: Exam) -> list[Record]:
 
     def terms(verdict: Record) -> tuple[bool, ...]:
         return (
-            not (verdict.get("rule") or {}).get("no_worse"),
+            not _rule(verdict)["no_worse"],
             verdict.get("holdout") == exam.holdout,
             verdict.get("rubric") == exam.rubric,
             verdict.get("graders") == exam.graders,
@@ -134,7 +144,7 @@ def _decisive(verdicts: Sequence[Record], exam: Exam) -> list[Record]:
 
 def _faults(verdict: Record, exam: Exam, policy: Policy) -> list[str]:
     """Why a verdict about this change does not let it through."""
-    if (verdict.get("rule") or {}).get("no_worse"):
+    if _rule(verdict)["no_worse"]:
         return ["no_worse: its verdict only says that it is not worse"]
     if verdict.get("holdout") != exam.holdout:
         return ["other_holdout: its verdict is on other held-out cases than holdout.jsonl has now"]
@@ -180,7 +190,7 @@ def _doubts(verdict: Record, honest: Sequence[Record], exam: Exam) -> list[str]:
         other.get("decision") == "refuse"
         and other.get("on") == verdict.get("on")
         and other.get("holdout") == exam.holdout
-        and not (other.get("rule") or {}).get("no_worse")
+        and not _rule(other)["no_worse"]
         for other in honest
     )
     if refused:
@@ -203,7 +213,9 @@ def _rule(verdict: Record) -> dict[str, Any]:
 def _decided(verdict: Record, rule: Mapping[str, Any]) -> Record | None:
     """The figures that a rule makes of a verdict's numbers, None if they are none."""
     arms, tries = verdict.get("arms"), verdict.get("tries")
-    if not _well_formed(arms) or not isinstance(tries, int) or isinstance(tries, bool):
+    if not isinstance(arms, dict) or not _well_formed(arms):
+        return None
+    if not isinstance(tries, int) or isinstance(tries, bool) or not 1 <= tries <= _MOST:
         return None
     try:
         return gate_rule.decide(arms, tries, rule)
@@ -211,10 +223,10 @@ def _decided(verdict: Record, rule: Mapping[str, Any]) -> Record | None:
         return None
 
 
-def _well_formed(arms: Any) -> bool:
-    if not isinstance(arms, dict) or not isinstance(arms.get("cases"), list):
+def _well_formed(arms: Mapping[str, Any]) -> bool:
+    cases = arms.get("cases")
+    if not isinstance(cases, list):
         return False
-    cases = arms["cases"]
     if not all(isinstance(identity, str) for identity in cases) or len(set(cases)) != len(cases):
         return False
     groups = arms.get("groups")
@@ -225,7 +237,9 @@ def _well_formed(arms: Any) -> bool:
     if not isinstance(guards, dict):
         return False
     pairs = [arms, *guards.values(), *([] if confirm is None else [confirm])]
-    return all(_pair(pair, len(cases)) for pair in pairs)
+    if len(pairs) > _MOST or not all(_pair(pair, len(cases)) for pair in pairs):
+        return False
+    return sum(len(trials) for pair in pairs for arm in _ARMS for trials in pair[arm]) <= _MOST
 
 
 def _pair(pair: Any, count: int) -> bool:
@@ -234,5 +248,5 @@ def _pair(pair: Any, count: int) -> bool:
         isinstance(arm := pair.get(name), list)
         and len(arm) == count
         and all(isinstance(trials, list) for trials in arm)
-        for name in ("live", "candidate")
+        for name in _ARMS
     )

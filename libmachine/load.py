@@ -67,6 +67,14 @@ def check_name(name: str) -> None:
             raise MachineError(f"'{name}' is no machine name; '{segment}' would read as a version")
 
 
+def _is_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except MachineError:
+        return False
+    return True
+
+
 def names(places: Sequence[str]) -> dict[str, Folder]:
     """Every machine of the places, by name, without importing one. The first place wins."""
     found: dict[str, Folder] = {}
@@ -84,7 +92,7 @@ def _below(place: str, prefix: str) -> Iterator[str]:
     for entry in entries:
         if entry.is_dir() and _SEGMENT.fullmatch(entry.name):
             name = f"{prefix}{entry.name}"
-            if os.path.isfile(f"{entry.path}/machine.py"):
+            if os.path.isfile(f"{entry.path}/machine.py") and _is_name(name):
                 yield name
             yield from _below(place, f"{name}/")
 

@@ -23,10 +23,7 @@ class Project:
 
     def open_store(self) -> Store:
         """The project's store. It is made at the first write."""
-        made = not os.path.exists(self.store)
-        if made and os.path.dirname(self.store) == self.root:
-            hide_from_git(self.root)
-        return Store(self.store, fsync=env.get("MACHINE_FSYNC") != "0")
+        return Store(self.store, env.get("MACHINE_FSYNC") != "0", lambda: hide_from_git(self.store))
 
 
 def find(workspace: str | None = None) -> Project:
@@ -79,13 +76,14 @@ def _store_of(root: str) -> str:
     return f"{root}/.machine"
 
 
-def hide_from_git(root: str) -> bool:
-    """Name /.machine/ in info/exclude, once. False outside git or where it may not be written."""
-    common = plumb.common_directory(root)
-    where = plumb.position(root)
+def hide_from_git(store: str) -> bool:
+    """Name a store in info/exclude, once. False outside git or where it may not be written."""
+    above, name = os.path.split(store)
+    common = plumb.common_directory(above)
+    where = plumb.position(above)
     if common is None or where is None:
         return False
-    line = f"/{where[0]}.machine/"
+    line = f"/{where[0]}{name}/"
     path = f"{common}/info/exclude"
     try:
         with open(path) as file:
@@ -109,6 +107,5 @@ def make_store(project: Project) -> bool:
     """Make the project's store now, private and hidden from git. True if it was not there."""
     layout.refuse_foreign(project.store) if os.path.lexists(project.store) else None
     made = layout.create(project.store)
-    if os.path.dirname(project.store) == project.root:
-        hide_from_git(project.root)
+    hide_from_git(project.store)
     return made

@@ -8,19 +8,22 @@ UPGRADES, and recomputes the id: a line that was changed on its way is a bad lin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from types import EllipsisType, NoneType
+from typing import Any, NamedTuple
 
 import orjson
 
 from libmachine.canon import OUTER_DEPTH, Record, RecordError, called, encode, plain
 from libmachine.githash import blob_id
-from libmachine.tables import TABLES
+from libmachine.tables import TABLES, Field
 
-VERSIONS = {"run": 1, "scorecard": 1}
+VERSIONS = {"run": 1, "scorecard": 1, "suite": 1, "comparison": 1}
 UPGRADES: dict[tuple[str, int], Callable[[Record], Record]] = {}
 """(type, v) -> function that turns a record of that v into the next. Entries are never removed."""
 
 STATUSES = ("ok", "limit", "failed")
+SLACK = 1e-9
+"""What a score may fall short of a mark by and still reach it."""
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -28,15 +31,45 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "object": (dict,),
     "list": (list,),
+    "any": (str, int, float, bool, dict, list, NoneType),
 }
+
+
+class _Shape(NamedTuple):
+    """A field as the readers below use it, once for each line of a stream: the types its value may have
+    (Ellipsis stands for an absent one), the table of what is in it, and words for what it must be."""
+
+    name: str
+    types: frozenset[type]
+    table: str | None
+    wanted: str
+
+
+def _shape(field: Field) -> _Shape:
+    kind = field.kind.strip("-?")
+    table = kind.removesuffix("[]")
+    if table in TABLES:
+        types: tuple[type, ...] = (dict,) if table == kind else (list,)
+        wanted = "not an object" if table == kind else "not a list"
+    else:
+        types, wanted = _KINDS[kind], f"not of kind {kind}"
+    types += (NoneType,) if field.kind.endswith("?") else ()
+    types += (EllipsisType,) if field.kind.startswith("-") else ()
+    return _Shape(field.name, frozenset(types), table if table in TABLES else None, wanted)
+
+
+_SHAPES = {table: tuple(map(_shape, fields)) for table, fields in TABLES.items()}
+_STORED = {table: tuple(f.name for f in fields if f.stored) for table, fields in TABLES.items()}
+_HASHED = {table: frozenset(names) - {"case"} for table, names in _STORED.items()}
+_SIMPLE = frozenset((str, int, float, bool, NoneType))
 
 
 def stored_fields(kind: str, record: Mapping[str, Any]) -> Record:
     """What of a record is stored: the fields its table marks so, the case of a run likewise."""
-    kept = {f.name: record[f.name] for f in TABLES[kind] if f.stored and f.name in record}
+    kept = {name: record[name] for name in _STORED[kind] if name in record}
     if kind == "run":
         case = record["case"]
-        kept["case"] = {f.name: case[f.name] for f in TABLES["run_case"] if f.stored and f.name in case}
+        kept["case"] = {name: case[name] for name in _STORED["run_case"] if name in case}
     return kept
 
 
@@ -53,22 +86,24 @@ def record_id(record: Mapping[str, Any]) -> str:
 def arrange(table: str, record: Mapping[str, Any]) -> Record:
     """The record with its fields in the table's order, so that a replayed run is the line it was."""
     arranged: Record = {}
-    for field in TABLES[table]:
-        if field.name in record:
-            arranged[field.name] = _arranged(field.kind.strip("-?"), record[field.name])
-    for name in sorted(record.keys() - arranged.keys()):
-        arranged[name] = _arranged("any", record[name])
+    for name, _, inner, _ in _SHAPES[table]:
+        if name in record:
+            arranged[name] = _arranged(inner, record[name])
+    if len(arranged) < len(record):
+        for name in sorted(record.keys() - arranged.keys()):
+            arranged[name] = _arranged(None, record[name])
     return arranged
 
 
-def _arranged(kind: str, value: Any) -> Any:
+def _arranged(table: str | None, value: Any) -> Any:
+    if type(value) in _SIMPLE:
+        return value
     if isinstance(value, dict):
-        if kind in TABLES:
-            return arrange(kind, value)
-        return {name: _arranged("any", value[name]) for name in sorted(value)}
+        if table is not None:
+            return arrange(table, value)
+        return {name: _arranged(None, value[name]) for name in sorted(value)}
     if isinstance(value, list):
-        inner = kind[:-2] if kind.endswith("[]") else "any"
-        return [_arranged(inner, item) for item in value]
+        return [_arranged(table, item) for item in value]
     return value
 
 
@@ -85,30 +120,18 @@ def problems(table: str, value: Any, where: str = "") -> Iterable[str]:
     if not isinstance(value, dict):
         yield f"'{where or table}' is {called(value)}, not an object"
         return
-    for field in TABLES[table]:
-        path = f"{where}.{field.name}" if where else field.name
-        kind = field.kind.removeprefix("-")
-        if field.name not in value:
-            if kind == field.kind:
-                yield f"'{path}' is missing"
-            continue
-        item = value[field.name]
-        if kind.endswith("?"):
-            if item is None:
-                continue
-            kind = kind[:-1]
-        if kind == "any":
-            continue
-        if kind.endswith("[]"):
-            if not isinstance(item, list):
-                yield f"'{path}' is {called(item)}, not a list"
-                continue
-            for number, element in enumerate(item):
-                yield from problems(kind[:-2], element, f"{path}[{number}]")
-        elif kind in TABLES:
-            yield from problems(kind, item, path)
-        elif not isinstance(item, _KINDS[kind]) or (isinstance(item, bool) and kind != "bool"):
-            yield f"'{path}' is {called(item)}, not of kind {kind}"
+    for name, types, inner, wanted in _SHAPES[table]:
+        item = value.get(name, ...)
+        if type(item) not in types:
+            path = f"{where}.{name}" if where else name
+            yield f"'{path}' is missing" if item is ... else f"'{path}' is {called(item)}, {wanted}"
+        elif inner is not None and item is not None and item is not ...:
+            path = f"{where}.{name}" if where else name
+            if isinstance(item, dict):
+                yield from problems(inner, item, path)
+            else:
+                for number, element in enumerate(item):
+                    yield from problems(inner, element, f"{path}[{number}]")
 
 
 def read_record(value: Any, kind: str) -> Record:
@@ -140,9 +163,8 @@ def _checked(value: Record, kind: str) -> Record:
 
 def _carried(record: Record, kind: str) -> Record:
     """The record, if what it carries beside its stored fields can be written out again too."""
-    kept = {f.name for f in TABLES[kind] if f.stored and f.name != "case"}
     try:
-        orjson.dumps({name: value for name, value in record.items() if name not in kept})
+        orjson.dumps([value for name, value in record.items() if name not in _HASHED[kind]])
     except TypeError:
         raise RecordError(f"{kind}: lists and objects are nested too deeply") from None
     if kind == "run":

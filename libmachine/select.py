@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from libmachine.canon import hash_of
-from libmachine.grade import SLACK
+from libmachine.record import SLACK
 
 
 @dataclass(frozen=True)

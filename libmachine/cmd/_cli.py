@@ -15,8 +15,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 from libmachine.errors import (
     BUG,
     FATAL,
@@ -29,6 +27,8 @@ from libmachine.errors import (
 )
 
 if TYPE_CHECKING:
+    import click
+
     from libmachine.project import Project
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,8 +38,30 @@ SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 def entry(command: click.Command) -> Callable[[], int]:
     """The main() of a command: runs it on sys.argv and returns the exit code, whatever happens."""
 
+    def work() -> int:
+        from click.exceptions import Abort, Exit
+        from click.exceptions import UsageError as Misuse
+
+        try:
+            context = command.make_context(command.name, sys.argv[1:])
+            # The product goes to descriptor 1 by Output. What a machine's code prints is talk.
+            with context, contextlib.redirect_stdout(sys.stderr):
+                return command.invoke(context) or 0
+        except Exit as leave:
+            return leave.exit_code
+        except Abort:
+            raise KeyboardInterrupt from None
+        except Misuse as error:
+            raise UsageError(error.format_message().rstrip(".")) from error
+
+    return guarded(work, command.name or "machine")
+
+
+def guarded(work: Callable[[], int], name: str) -> Callable[[], int]:
+    """A main() that turns whatever happens in work into text on stderr and an exit code."""
+
     def main() -> int:
-        code = _run(command)
+        code = _run(work, name)
         try:
             sys.stdout.flush()
         except (OSError, AttributeError, ValueError):
@@ -50,22 +72,14 @@ def entry(command: click.Command) -> Callable[[], int]:
     return main
 
 
-def _run(command: click.Command) -> int:
+def _run(work: Callable[[], int], name: str) -> int:
     try:
         _open_standard_files()
-        context = command.make_context(command.name, sys.argv[1:])
-        # The product goes to descriptor 1 by Output. What a machine's code prints is talk.
-        with context, contextlib.redirect_stdout(sys.stderr):
-            return command.invoke(context) or 0
-    except click.exceptions.Exit as leave:
-        return leave.exit_code
-    except click.UsageError as error:
-        hint = f"; see {command.name} --help" if error.ctx is None or error.ctx.info_name else ""
-        return _fail(f"usage: {error.format_message().rstrip('.')}{hint}", USAGE)
-    except (KeyboardInterrupt, click.Abort):
+        return work()
+    except KeyboardInterrupt:
         return INTERRUPTED
     except UsageError as error:
-        return _fail(f"usage: {error}; see {command.name} --help", USAGE)
+        return _fail(f"usage: {error}; see {name} --help", USAGE)
     except MachineError as error:
         return _fail(f"fatal: {error}", error.exit_code)
     except BrokenPipeError:
@@ -133,6 +147,8 @@ def _drop_stdout() -> None:
 
 def workspace_option(function: Function) -> Function:
     """-C DIR, --workspace DIR."""
+    import click
+
     option = click.option(
         "-C",
         "--workspace",

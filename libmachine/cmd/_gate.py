@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libmachine import console, env, jsonl
-from libmachine.canon import Record, dump_line
+from libmachine.canon import Record, dump_line, now
 from libmachine.cmd import _cli
 from libmachine.cmd._money import Purse
 from libmachine.errors import NO, OK, UNTESTABLE, MachineError, Refused, Untestable
@@ -22,7 +22,7 @@ from libmachine.harness.base import Engine
 from libmachine.judging import Judging
 from libmachine.load import Loaded
 from libmachine.project import Project
-from libmachine.record import arrange
+from libmachine.record import arrange, record_id
 
 
 def main(workspace: str | None, name: str | None, as_json: bool, **options: Any) -> int:
@@ -158,7 +158,7 @@ def _pending(repo: Repository, name: str, id: str) -> refs.Named:
 
 
 def _first(name: str, version: str, why: str) -> Record:
-    return {
+    verdict: Record = {
         "v": 1,
         "type": "verdict",
         "machine": name,
@@ -169,7 +169,9 @@ def _first(name: str, version: str, why: str) -> Record:
         "decision": "first",
         "reasons": [f"new machine: {why}"],
         "warnings": [],
+        "decided_at": now(),
     }
+    return {**verdict, "id": record_id(verdict)}
 
 
 def _case_names(project: Project, name: str) -> dict[str, str]:

@@ -116,7 +116,10 @@ def _for_people(record: Record) -> str:
         ("case", f"{record['case']['id']} ({record['split'] or 'no split'}), trial {record['trial']}"),
         ("model", f"{record['model']} ({record['harness']})"),
         ("status", f"{record['status']}: {record['stop_reason']}"),
-        ("spent", f"{usage['calls']} calls, {tokens} tokens out, {record['duration_s']:g} s"),
+        (
+            "spent",
+            f"{console.count(usage['calls'], 'call')}, {tokens} tokens out, {record['duration_s']:g} s",
+        ),
         ("input", text_of(record["case"]["input"])),
         ("output", record["output"]),
     ]

@@ -48,9 +48,7 @@ from libmachine.errors import UsageError
     "--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Runs under way at once."
 )
 @click.option("--rerun", is_flag=True, help="Measure anew although a verdict is stored.")
-@click.option(
-    "--staged", is_flag=True, help="Look up verdicts for what is staged, against HEAD; runs nothing."
-)
+@click.option("--staged", is_flag=True, help="Look up verdicts for what is staged; runs nothing.")
 @click.option(
     "--range", "range_", metavar="OLD..NEW", help="Look up verdicts for a range; -: a hook's lines on stdin."
 )
@@ -64,8 +62,7 @@ from libmachine.errors import UsageError
 def command(**options: Any) -> int:
     """Measure a version of machine NAME (its work tree, else its newest candidate), or the candidates on
     stdin, against the live one on held-out cases. Exit 0 better, 1 refused, 125 cannot be judged."""
-    looked_up = options["staged"] or options["range_"] is not None
-    if looked_up:
+    if options["staged"] or options["range_"] is not None:
         from libmachine.cmd import _change
 
         if options["name"] is not None:

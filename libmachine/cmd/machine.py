@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import shutil
 import subprocess
@@ -10,14 +11,14 @@ import sys
 import sysconfig
 
 from libmachine import __version__
-from libmachine.cmd import COMMANDS
+from libmachine.cmd import COMMANDS, _cli
 from libmachine.errors import USAGE
 
 _UNKNOWN = 127
 _CANNOT = 126
 
 
-def main() -> int:
+def dispatch() -> int:
     """Dispatch. The status is that of the verb; 127 if there is none."""
     words = sys.argv[1:]
     if not words or words[0] in ("-h", "--help"):
@@ -30,7 +31,7 @@ def main() -> int:
         print("\n".join(command.verb for command in COMMANDS))
         return 0
     if words[0] == "help":
-        return _help(words[1]) if len(words) > 1 else _shown(overview())
+        return _help(words[1:]) if len(words) > 1 else _shown(overview())
     if words[0].startswith("-"):
         sys.stderr.write(
             f"usage: no option '{words[0]}'; options belong after the verb; see machine --help\n"
@@ -51,7 +52,8 @@ def overview() -> str:
         lines.append(f"{kind}:")
         lines += [f"  {c.verb:<10} {c.summary}" for c in COMMANDS if c.kind == kind]
         lines.append("")
-    lines.append("machine help VERB shows a verb's page; a machine-foo on PATH is a verb too.")
+    lines.append("machine help VERB shows a verb's page, machine help 7 machine the concepts;")
+    lines.append("--version and --list-cmds print what they say. A machine-foo on PATH is a verb too.")
     return "\n".join(lines) + "\n"
 
 
@@ -67,13 +69,17 @@ def _exec(verb: str, words: list[str]) -> int:
     try:
         os.execv(program, [program, *words])
     except OSError as error:
+        if error.errno == errno.ENOEXEC:  # a script without a first line, which a shell would run
+            os.execv("/bin/sh", ["sh", program, *words])
         sys.stderr.write(f"fatal: cannot run '{program}': {(error.strerror or '').lower()}\n")
         return _CANNOT
 
 
-def _help(verb: str) -> int:
+def _help(words: list[str]) -> int:
+    """The page of a verb, or `SECTION NAME`."""
+    verb = words[-1]
     name = verb if verb == "machine" or verb.startswith("machine-") else f"machine-{verb}"
-    for section in ("1", "5", "7"):
+    for section in (words[0],) if len(words) > 1 else ("1", "5", "7"):
         for folder in _man_folders():
             page = f"{folder}/{name}.{section}"
             if os.path.exists(page):
@@ -99,5 +105,4 @@ def _page(page: str) -> int:
         return _shown(file.read())
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = _cli.guarded(dispatch, "machine")

@@ -23,14 +23,14 @@ def command(workspace: str | None, since: str | None, by: str, as_json: bool) ->
     import threading
 
     from libmachine import console, spend, times
-    from libmachine.canon import dump_line
+    from libmachine.canon import dump_line, plain
 
     store = _cli.project(workspace).store
     groups = spend.sums(spend.rows(f"{store}/spend"), by, times.since(since) if since else None)
     output = _cli.Output(threading.Event())
     if as_json or not console.is_terminal(1):
         for group in groups:
-            output.write(dump_line(group))
+            output.write(dump_line(plain(group)))
     elif groups:
         lines = [[by, "calls", "in", "cached", "out", "USD", "of it"]]
         lines += [_cells(group) for group in [*groups, spend.total(groups)]]

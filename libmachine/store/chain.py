@@ -8,6 +8,7 @@ goes into the next one. The `-` keeps a machine's refs apart from those of its c
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import time
 from collections.abc import Iterable
@@ -19,6 +20,9 @@ from libmachine.store.objects import Objects
 
 _OURS = "machine"
 _PATIENCE_S = 10.0
+_BATCH = 2000  # records held in memory at once
+_Entry = tuple[str, str, str]
+"""Mode, name and id of an entry of a tree."""
 
 
 def ref_of(machine: str) -> str:
@@ -28,28 +32,36 @@ def ref_of(machine: str) -> str:
 
 
 def extend(directory: str, objects: Objects, log_path: str, fsync: bool) -> None:
-    """Commit the log's new records, one commit a machine."""
+    """Commit the log's new records: a commit for each machine, and another for each _BATCH records."""
     fd = os.open(f"{directory}/chained", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        start = _start(fd, log_path)
-        end = start
-        batches: dict[str, dict[str, tuple[str, str, str]]] = {}
-        for _, following, row in log.read(log_path, start):
-            end = following
-            if row is not None and log.problem(row) is None and _has_place(row["machine"]):
-                batch = batches.setdefault(row["machine"], {})
-                batch.update({name: (mode, name, oid) for mode, name, oid in _entries(row)})
-        for machine, batch in batches.items():
-            tree = objects.tree(batch.values())
-            parents = [line] if (line := _read_ref(directory, machine)) else []
-            commit = objects.commit(tree, parents, f"{len(batch)} objects of {machine}", int(time.time()))
-            _write_ref(directory, machine, commit, fsync)
-        if end != start:
+        rows = log.read(log_path, _start(fd, log_path))
+        while True:
+            end, batches = _gather(itertools.islice(rows, _BATCH))
+            if not end:
+                return
+            for machine, batch in batches.items():
+                tree = objects.tree(batch.values())
+                parents = [line] if (line := _read_ref(directory, machine)) else []
+                commit = objects.commit(tree, parents, f"{len(batch)} objects of {machine}", int(time.time()))
+                _write_ref(directory, machine, commit, fsync)
             os.lseek(fd, 0, os.SEEK_SET)
             disk.write(fd, b"%-20d" % end)
     finally:
         os.close(fd)
+
+
+def _gather(rows: Iterable[tuple[int, int, log.Row | None]]) -> tuple[int, dict[str, dict[str, _Entry]]]:
+    """Where rows of the log end (0 if there are none), and machine -> name -> entry of its tree."""
+    end = 0
+    batches: dict[str, dict[str, _Entry]] = {}
+    for _, following, row in rows:
+        end = following
+        if row is not None and log.problem(row) is None and _has_place(row["machine"]):
+            batch = batches.setdefault(row["machine"], {})
+            batch.update({entry[1]: entry for entry in _entries(row)})
+    return end, batches
 
 
 def _start(fd: int, log_path: str) -> int:
@@ -66,7 +78,7 @@ def _has_place(machine: str) -> bool:
         return False  # machine-fsck names the line
 
 
-def _entries(row: log.Row) -> Iterable[tuple[str, str, str]]:
+def _entries(row: log.Row) -> Iterable[_Entry]:
     yield FILE, row["id"], row["id"]
     for part, oid in (row.get("parts") or {}).items():
         yield DIRECTORY if part in ("before", "after") else FILE, f"{row['id']}.{part}", oid

@@ -16,6 +16,7 @@ _CONFIG = """[core]
 \trepositoryformatversion = 1
 \tfilemode = true
 \tbare = true
+\tsharedRepository = 0600
 [extensions]
 \tpreciousObjects = true
 [gc]

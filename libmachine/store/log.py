@@ -78,6 +78,8 @@ def append(path: str, rows: Sequence[Row], fsync: bool) -> tuple[int, int]:
 def _whole_end(fd: int) -> int:
     """Offset after the last whole line; what lies behind it is cut off."""
     size = os.fstat(fd).st_size
+    if size and os.pread(fd, 1, size - 1) == b"\n":
+        return size
     end = size
     while end:
         start = max(0, end - 65536)

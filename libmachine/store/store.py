@@ -16,7 +16,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
@@ -47,10 +47,13 @@ class _Batch:
 class Store:
     """One open store. Safe to use from several threads; several processes may share the directory."""
 
-    def __init__(self, directory: str, fsync: bool = True) -> None:
+    def __init__(
+        self, directory: str, fsync: bool = True, on_made: Callable[[], object] = lambda: None
+    ) -> None:
         self.directory = directory
         self.log = f"{directory}/records"
         self.fsync = fsync
+        self._on_made = on_made
         self.objects = Objects(directory, fsync)
         self._index: Index | None = None
         self._claims: int | None = None
@@ -74,7 +77,8 @@ class Store:
             return
         with self._lock:
             if not self._ready:
-                layout.create(self.directory, self.fsync)
+                if layout.create(self.directory, self.fsync):
+                    self._on_made()
                 self._ready = True
 
     def blob(self, data: bytes) -> str:
@@ -252,7 +256,7 @@ class Store:
         return self.load_record(oid, "scorecard")
 
     def load_record(self, oid: str, kind: str) -> Record:
-        """A record that the log names as of a kind. Raises MachineError if the object is none: somebody wrote the log."""
+        """A record that the log names as of a kind. Raises MachineError if the object is none."""
         data = self.read_blob(oid)
         try:
             record: Record = {**orjson.loads(data), "id": oid}

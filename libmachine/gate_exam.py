@@ -1,0 +1,73 @@
+"""What judges a machine, read from the blobs of a place: criteria and held-out cases. Runs nothing."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from libmachine.case import read_case
+from libmachine.errors import MachineError
+from libmachine.folder import Criterion, as_rubric
+from libmachine.git.place import Place
+from libmachine.jsonl import parse
+
+
+def differences(before: Sequence[Criterion], after: Sequence[Criterion]) -> list[str]:
+    """How two rubrics differ: criteria added, dropped, reweighted, changed."""
+    old, new = ({criterion.id: criterion for criterion in criteria} for criteria in (before, after))
+    told = [f"added {name}" for name in new if name not in old]
+    told += [f"dropped {name}" for name in old if name not in new]
+    for name in new:
+        if name in old and old[name].weight != new[name].weight:
+            told.append(f"reweighted {name} {old[name].weight:g} -> {new[name].weight:g}")
+        if name in old and replace(old[name], weight=0) != replace(new[name], weight=0):
+            told.append(f"changed {name}")
+    return told
+
+
+def effective_criteria(place: Place, name: str) -> tuple[Criterion, ...]:
+    """The criteria of a machine, its parents' first, from blobs. Raises MachineError."""
+    criteria: list[Criterion] = []
+    for member in reversed(place.family(name)):
+        path = f"{place.prefix}/{member}/rubric.toml"
+        data = place.read(path)
+        if data is None:
+            continue
+        try:
+            table = tomllib.loads(data.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MachineError(f"{path} of {place.label}: {error}") from None
+        criteria += as_rubric(table, path)
+    return tuple(criteria)
+
+
+def groups_of(data: bytes | None) -> Mapping[str, Any]:
+    """Identity -> group of the held-out cases."""
+    found = {}
+    for number, line in enumerate((data or b"").splitlines(), 1):
+        if line.strip():
+            case = read_case(parse(number, line, line).value)
+            found[case["identity"]] = (case.get("metadata") or {}).get("group")
+    return found
+
+
+def in_code(place: Place, name: str) -> tuple[str, ...]:
+    """What the machine.py of a family says that belongs into a versioned file, as its text shows. No code
+    runs, so who wants to hide it can."""
+    told = []
+    for member in place.family(name):
+        path = f"{place.prefix}/{member}/machine.py"
+        try:
+            tree = ast.parse(place.read(path) or b"")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Machine":
+                words = [
+                    word.arg for word in node.keywords if word.arg in ("instructions", "model", "rubric")
+                ]
+                told += [f"in_code: {path} sets '{word}', which no version covers" for word in words]
+    return tuple(told)
