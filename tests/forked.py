@@ -1,0 +1,139 @@
+"""Commands without their start-up, for tests that need hundreds: one process imports, each call forks it.
+
+    with Commands(cwd, {"MACHINE_FSYNC": "0"}) as commands:
+        [done] = commands.pipe([["run", "say", "--json"]], b"...", {"MACHINE_FAULT": "kill:7"})
+        done.code, done.out, done.err            -9 if it was killed
+
+The fork happens in a process without threads. What runs in it is the command's own main().
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+VERBS = ("run", "grade", "select", "runs", "show", "fsck")
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR")
+
+
+class Done(NamedTuple):
+    """How a command ended and what it wrote."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+class Commands:
+    """A server that has imported the commands."""
+
+    def __init__(self, cwd: Path, environment: dict[str, str]) -> None:
+        settled = {name: os.environ[name] for name in KEPT if name in os.environ} | environment
+        self.server = subprocess.Popen(
+            [sys.executable, __file__], cwd=cwd, env=settled, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def __enter__(self) -> Commands:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        assert self.server.stdin and self.server.stdout
+        self.server.stdin.close()
+        self.server.wait(20)
+        self.server.stdout.close()
+
+    def pipe(
+        self,
+        stages: list[list[str]],
+        stdin: bytes,
+        environment: dict[str, str],
+        kill: dict[int, float] | None = None,
+    ) -> list[Done]:
+        """Commands with a pipe between each two. kill: stage -> seconds after the start at which it gets
+        kill -9. The output of a stage but the last is what its reader took, and empty here."""
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            Path(folder, "in").write_bytes(stdin)
+            asked = {"stages": stages, "env": environment, "folder": folder, "kill": kill or {}}
+            assert self.server.stdin and self.server.stdout
+            self.server.stdin.write(json.dumps(asked).encode() + b"\n")
+            self.server.stdin.flush()
+            codes = json.loads(self.server.stdout.readline())
+            return [
+                Done(
+                    code,
+                    Path(folder, "out").read_bytes() if stage == len(stages) - 1 else b"",
+                    Path(folder, f"err{stage}").read_text(errors="replace"),
+                )
+                for stage, code in enumerate(codes)
+            ]
+
+
+def _serve() -> None:
+    sys.path[:1] = [str(ROOT)]
+    from importlib import import_module
+
+    for verb in VERBS:
+        import_module(f"libmachine.cmd.{verb}")
+    for name in ("_run", "_grade", "_select", "_runs", "_show"):
+        import_module(f"libmachine.cmd.{name}")
+    for name in ("store.fsck", "harness.scripted", "harness.echo", "project", "tools", "graders.check"):
+        import_module(f"libmachine.{name}")
+    import pydantic  # noqa: F401
+
+    for line in sys.stdin.buffer:
+        codes = _run(json.loads(line))
+        sys.stdout.write(json.dumps(codes) + "\n")
+        sys.stdout.flush()
+
+
+def _run(asked: dict[str, Any]) -> list[int]:
+    folder, stages = asked["folder"], asked["stages"]
+    source = os.open(f"{folder}/in", os.O_RDONLY)
+    pids = []
+    for number, words in enumerate(stages):
+        last = number == len(stages) - 1
+        following, sink = (-1, os.open(f"{folder}/out", os.O_WRONLY | os.O_CREAT)) if last else os.pipe()
+        error = os.open(f"{folder}/err{number}", os.O_WRONLY | os.O_CREAT)
+        pid = os.fork()
+        if pid == 0:
+            for fd, place in ((source, 0), (sink, 1), (error, 2)):
+                os.dup2(fd, place)
+            os.closerange(3, 64)
+            _become(words, asked["env"])
+        pids.append(pid)
+        for fd in (source, sink, error):
+            os.close(fd)
+        source = following
+    began = time.monotonic()
+    for stage, seconds in sorted(asked["kill"].items(), key=lambda item: float(item[1])):
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        os.kill(pids[int(stage)], signal.SIGKILL)  # not waited for yet, so the pid is still its own
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+
+
+def _become(words: list[str], environment: dict[str, str]) -> None:
+    """Run a command in this fork; never returns."""
+    code = 255
+    try:
+        os.environ.update(environment)
+        sys.argv = [f"machine-{words[0]}", *words[1:]]
+        code = sys.modules[f"libmachine.cmd.{words[0]}"].main()
+    except BaseException as error:
+        os.write(2, f"Traceback: {error!r}\n".encode())
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()
