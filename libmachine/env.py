@@ -7,7 +7,9 @@ MACHINE_HARNESS and MACHINE_JUDGE_MODEL, which are for machines that name none.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -83,3 +85,31 @@ def child_environment() -> dict[str, str]:
     """Environment for helper processes of ours: what a program needs to start, and no secrets."""
     keep = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "LOGNAME", "TERM", "SSL_CERT_FILE")
     return {name: os.environ[name] for name in keep if name in os.environ}
+
+
+_PIP_NAMES = {
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_DIR", "NETRC", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"),
+}
+_OPENMP = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+
+
+def pip_environment() -> dict[str, str]:
+    """Environment for pip: what it needs to reach the index it is set up for; no keys of ours."""
+    extra = {k: v for k, v in os.environ.items() if k.startswith("PIP_") or k.upper() in _PIP_NAMES}
+    return {**child_environment(), **extra}
+
+
+@contextlib.contextmanager
+def patient_openmp() -> Iterator[None]:
+    """While an OpenMP library is loaded: its threads sleep while they wait, unless the user said otherwise.
+
+    By default they spin, and on a shared processor that made two threads six times slower than one.
+    """
+    ours = {"OMP_WAIT_POLICY": "passive"} if not os.environ.keys() & _OPENMP else {}
+    os.environ.update(ours)  # OpenMP reads it once, when it is loaded
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libmachine.redact import PATTERN, SHORTEST, redactor
@@ -201,6 +201,7 @@ def test_from_several_threads() -> None:
     assert got == ["x [redacted:OPENAI_API_KEY]"] * 8
 
 
+@settings(deadline=None)
 @given(VALUES, TEXTS, TEXTS)
 def test_no_value_survives(value: str, before: str, after: str) -> None:
     one = redactor({"NAME": value})
@@ -211,6 +212,7 @@ def test_no_value_survives(value: str, before: str, after: str) -> None:
     assert value not in json.dumps(got, ensure_ascii=False).replace("[redacted:NAME]", "\0")
 
 
+@settings(deadline=None)
 @given(PRINTABLE, st.binary(max_size=20), st.binary(max_size=20))
 def test_no_base64_of_it_survives(value: str, before: bytes, after: bytes) -> None:
     one = redactor({"NAME": value})
@@ -222,11 +224,13 @@ def test_no_base64_of_it_survives(value: str, before: bytes, after: bytes) -> No
         assert sum(map(len, kept)) <= len(encode(before)) + len(encode(after)) + 8
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_what_holds_no_secret_is_untouched(value: Any) -> None:
     assert redact(value) is value
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["A_KEY", "B_KEY", "C_TOKEN"]), VALUES, max_size=3), JSON)
 def test_any_value_is_taken_and_twice_is_once(secrets: dict[str, str], value: Any) -> None:
     marks = [f"[redacted:{name}]" for name in secrets]

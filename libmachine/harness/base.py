@@ -67,6 +67,8 @@ class Completion:
     retries: int = 0
     cost_usd: float | None = 0.0
     tokens: dict[str, Any] | None = field(default=None, repr=False)
+    waited_s: float = 0.0
+    """Seconds the call stood in line behind other commands: no time of the run's."""
 
 
 class Engine(Protocol):

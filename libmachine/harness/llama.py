@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import secrets
 import socket
 import threading
@@ -22,7 +21,6 @@ from libmachine.errors import MachineError, ProviderError
 INSTALL = "pip install 'libmachine[local]'"
 START_TIMEOUT_S = 60.0
 _QUIET, _TALK = -1, 3
-_OPENMP = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 
 
 def version() -> str:
@@ -122,15 +120,10 @@ class LlamaServer:
 
 
 def _import() -> Any:
-    """The module xllamacpp, its OpenMP threads told to sleep while they wait: by default they spin, and
-    on a shared processor that made two threads six times slower than one."""
-    quiet = {"OMP_WAIT_POLICY": "passive"} if not os.environ.keys() & _OPENMP else {}
-    os.environ.update(quiet)  # OpenMP reads it once, when it is loaded
+    """The module xllamacpp."""
     try:
-        import xllamacpp
+        with env.patient_openmp():
+            import xllamacpp
     except ImportError as error:
         raise MachineError(f"local models need the package 'xllamacpp' ({error}); {INSTALL}") from None
-    finally:
-        for name in quiet:
-            os.environ.pop(name, None)
     return xllamacpp

@@ -56,8 +56,10 @@ class LocalEngine:
         Raises ContextOverflow if the prompt leaves no room, ProviderError if there is no answer in time.
         """
         lock = os.path.join(env.cache_dir(), "local.lock")
+        asked = time.monotonic()
         with turns.turn(lock, WAIT_S, self._closed):
             server = self._started()
+            waited = time.monotonic() - asked
             deadline = time.monotonic() + request.timeout_s
             prompt = template.render(request.messages, request.tools, self.tokenize, self._special)
             room = server.context - len(prompt)
@@ -68,7 +70,9 @@ class LocalEngine:
                 )
             body = _body(prompt, request.sampling, room)
             answer = server.call("/completion", body, deadline - time.monotonic())
-        return self._completion(request, prompt, answer)
+        completion = self._completion(request, prompt, answer)
+        completion.waited_s = waited
+        return completion
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of a text that makes no control tokens. Starts the server."""

@@ -80,6 +80,7 @@ def run(
             stop_reason = "error"
             error = {"where": "provider", "type": type(failure).__name__, "message": str(plain(str(failure)))}
             break
+        deadline += completion.waited_s
         message: Message = plain(completion.message)
         messages.append(message)
         step = _step(completion, len(messages) - 1, step_at, time.monotonic() - step_started)

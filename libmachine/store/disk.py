@@ -96,13 +96,16 @@ def put(path: str, data: bytes, mode: int, fsync: bool, temporary: Callable[[], 
 
 def make_folder(path: str, fsync: bool) -> None:
     """Make a directory and those above it that are missing, each private to its owner."""
+    above = os.path.dirname(path)
     try:
-        os.mkdir(path, 0o700)
+        try:
+            os.mkdir(path, 0o700)
+        except FileNotFoundError:
+            if os.path.isdir(above):
+                raise  # a place such as /proc, where nothing can be made
+            make_folder(above, fsync)
+            os.mkdir(path, 0o700)
     except FileExistsError:
         return
-    except FileNotFoundError:
-        make_folder(os.path.dirname(path), fsync)
-        make_folder(path, fsync)
-        return
     if fsync:
-        sync_directory(os.path.dirname(path))
+        sync_directory(above)
