@@ -201,12 +201,8 @@ WRITERS: dict[str, Callable[[Record], Record]] = {"openai": as_openai, "cookbook
 def rows(
     runs: Iterable[Mapping[str, Any]], form: str, per_turn: bool, drop_reasoning: bool, dropped: Dropped
 ) -> Iterator[Record]:
-    """The rows of a dataset, of runs that were chosen already."""
+    """The rows of a dataset, of runs that were not refused and were chosen."""
     for run in runs:
-        why = refusal(run, drop_reasoning)
-        if why is not None:
-            dropped.add(why, run)
-            continue
         try:
             made = [WRITERS[form](example) for example in examples(run, per_turn, drop_reasoning)]
         except CannotFormat as error:

@@ -18,7 +18,7 @@ from typing import Any
 
 from libmachine import gate_figures, gate_rule, measure
 from libmachine.canon import Record, hash_of, now, plain
-from libmachine.errors import Interrupted, Untestable
+from libmachine.errors import Interrupted, MachineError, Untestable
 from libmachine.folder import Folder
 from libmachine.gate_question import Question, simple_answer, stored_verdict, tries_so_far
 from libmachine.git import notes, refs, trees
@@ -78,14 +78,20 @@ class Gate:
             for machine in (live, candidate, judge):
                 if machine.ungateable:
                     raise Untestable(machine.ungateable)
-            cases = judge.folder.cases("holdout.jsonl")
+            exams = (folder.cases("holdout.jsonl") for folder in judge.folder.family())
+            cases = next((found for found in exams if found), [])
             if not cases:
                 raise Untestable(
                     f"'{question.name}' has no held-out cases; write {self.home.file('holdout.jsonl')}"
                 )
             grading = Grading(judge, self.judging)
-            graders = judge.source
-            known = stored_verdict(self.repo, question, graders, grading.rubric, self.terms.on)
+            wanted = {
+                "graders": judge.source,
+                "rubric": grading.rubric,
+                "on": self.terms.on,
+                "rule": plain(dict(self.terms.rule)),
+            }
+            known = stored_verdict(self.repo, question, wanted)
             if known is not None and not self.terms.again:
                 return known
             return self._keep(self._measured(live, candidate, grading, cases, stop, step))
@@ -98,9 +104,11 @@ class Gate:
 
             def at(label: str, place: Place) -> Loaded:
                 os.mkdir(f"{scratch}/{label}")
-                return load_folder(
-                    Folder(trees.materialise(place, question.name, f"{scratch}/{label}"), question.name)
-                )
+                root = trees.materialise(place, question.name, f"{scratch}/{label}")
+                try:
+                    return load_folder(Folder(root, question.name))
+                except MachineError as error:
+                    raise Untestable(f"the {label} version does not load: {error}") from None
 
             def arm(label: str, version: refs.Named) -> Loaded:
                 files = refs.version_files(self.repo, version.tree)

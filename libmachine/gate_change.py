@@ -18,7 +18,7 @@ from libmachine.errors import NO, OK, UNTESTABLE, MachineError, Untestable
 from libmachine.folder import rubric_hash
 from libmachine.gate_exam import differences, effective_criteria, groups_of, in_code
 from libmachine.gate_proof import STORED, Exam, Policy, prove
-from libmachine.gate_question import BEHAVIOUR, holdout_hash
+from libmachine.gate_question import BEHAVIOUR, exam_of, holdout_hash
 from libmachine.git.place import Place
 
 Records = Callable[[str], Sequence[Record]]
@@ -263,7 +263,7 @@ def _promotion(
 def _exam(new: Place, answer: Answer, names: frozenset[str]) -> Exam:
     assert answer.base is not None and answer.version is not None
     criteria = effective_criteria(new, answer.machine)
-    data = new.holdout(answer.machine)
+    data = exam_of(new, answer.machine)
     return Exam(
         names=names,
         baseline=answer.base,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from libmachine.canon import Record, hash_of
 from libmachine.case import read_case
+from libmachine.gate_proof import follows
 from libmachine.git import notes, refs
 from libmachine.git.history import history
 from libmachine.git.place import Place
@@ -33,7 +34,12 @@ class Question:
     @property
     def holdout(self) -> str:
         """Hash of the exam: sorted identities with target and metadata."""
-        return holdout_hash(self.judge.holdout(self.name))
+        return holdout_hash(exam_of(self.judge, self.name))
+
+
+def exam_of(place: Place, name: str) -> bytes | None:
+    """The holdout.jsonl that judges a machine: its own, else its nearest parent's; None without any."""
+    return next((data for member in place.family(name) if (data := place.holdout(member))), None)
 
 
 def holdout_hash(data: bytes | None) -> str:
@@ -78,11 +84,15 @@ def stored_verdicts(repo: Repository, question: Question) -> list[Record]:
     ]
 
 
-def stored_verdict(repo: Repository, question: Question, graders: str, rubric: str, on: str) -> Record | None:
-    """The newest measured verdict for exactly this question, or None."""
-    wanted = {"graders": graders, "rubric": rubric, "holdout": question.holdout, "on": on}
+def stored_verdict(repo: Repository, question: Question, wanted: Record) -> Record | None:
+    """The newest honest verdict on exactly this question, or None.
+
+    wanted: what it must say of graders, rubric, on and rule. One that does not follow from its own
+    numbers was not made by a gate and is passed over.
+    """
     for verdict in reversed(stored_verdicts(repo, question)):
-        if all(verdict.get(name) == value for name, value in wanted.items()):
+        here = {**wanted, "holdout": question.holdout}
+        if all(verdict.get(name) == value for name, value in here.items()) and follows(verdict):
             return verdict
     return None
 

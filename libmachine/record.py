@@ -17,7 +17,7 @@ from libmachine.canon import OUTER_DEPTH, Record, RecordError, called, encode, p
 from libmachine.githash import blob_id
 from libmachine.tables import TABLES, Field
 
-VERSIONS = {"run": 1, "scorecard": 1, "suite": 1, "comparison": 1}
+VERSIONS = {"run": 1, "scorecard": 1, "candidate": 1, "verdict": 1, "suite": 1, "comparison": 1}
 UPGRADES: dict[tuple[str, int], Callable[[Record], Record]] = {}
 """(type, v) -> function that turns a record of that v into the next. Entries are never removed."""
 
@@ -88,7 +88,8 @@ def arrange(table: str, record: Mapping[str, Any]) -> Record:
     arranged: Record = {}
     for name, _, inner, _ in _SHAPES[table]:
         if name in record:
-            arranged[name] = _arranged(inner, record[name])
+            value = record[name]
+            arranged[name] = value if type(value) in _SIMPLE else _arranged(inner, value)
     if len(arranged) < len(record):
         for name in sorted(record.keys() - arranged.keys()):
             arranged[name] = _arranged(None, record[name])

@@ -18,7 +18,6 @@ from typing import Any
 
 from libmachine.canon import RecordError, canonical, hash_of, loads, plain
 from libmachine.errors import MachineError
-from libmachine.githash import blob_id
 
 RESULT_LIMIT = 50_000
 """Characters of a result that the model sees; the rest is cut out of the middle, visibly."""
@@ -57,11 +56,9 @@ class Tool:
         }
 
     def source(self) -> str:
-        """Hash of the function's source: a changed tool is another machine to the key of a run."""
-        try:
-            return blob_id(inspect.getsource(self.function).encode())
-        except (OSError, TypeError):
-            return hash_of(self.schema)
+        """Hash of the function's source and of what of the machine's own code it uses: a changed tool
+        is another machine to the key of a run."""
+        return hash_of([self.schema, _sources(self.function)])
 
     def call(self, arguments: str) -> Outcome:
         """Call with the raw argument string of the model. What goes wrong is told, not raised."""
@@ -101,6 +98,40 @@ class Tool:
             )
             raise RecordError(f"do not fit: {told}") from None
         return {name: getattr(checked, name) for name in type(checked).model_fields}
+
+
+def _sources(function: Callable[..., Any]) -> dict[str, str]:
+    """Name -> source of a function and of what it refers to in its own tree of machines, however deep;
+    constants by their value. What comes from elsewhere (a library) is its version's affair."""
+    tree = function.__module__.partition(".")[0]
+    found: dict[str, str] = {}
+    waiting: list[Any] = [function]
+    while waiting:
+        item = waiting.pop()
+        name = f"{item.__module__.partition('.')[2]}.{item.__qualname__}"
+        if name in found:
+            continue
+        try:
+            found[name] = inspect.getsource(item)
+        except (OSError, TypeError):
+            found[name] = ""
+        for used in _names(getattr(item, "__code__", None)):
+            value = getattr(item, "__globals__", {}).get(used)
+            if isinstance(value, str | int | float | bool | tuple | frozenset):
+                found[f"{name}:{used}"] = repr(value)
+            elif str(getattr(value, "__module__", "")).partition(".")[0] == tree and hasattr(
+                value, "__qualname__"
+            ):
+                waiting.append(value)
+    return found
+
+
+def _names(code: Any) -> set[str]:
+    """Global names that code uses, its inner functions included."""
+    if code is None:
+        return set()
+    inner = [_names(constant) for constant in code.co_consts if inspect.iscode(constant)]
+    return set(code.co_names).union(*inner)
 
 
 def _failed(text: str, started: float) -> Outcome:

@@ -316,6 +316,13 @@ refuse 128 "permission denied" plain machine-run say hi
 refuse 128 "permission denied" plain machine-runs
 chmod 700 .machine
 
+# a current directory that is gone; a place where nothing can be made
+mkdir "$work/gone"; cd "$work/gone" || exit 1; rmdir "$work/gone"
+refuse 128 "the current directory is gone" machine-run say hi
+cd "$work/project" || exit 1
+MACHINE_DIR=/proc/no/store refuse 128 "fatal: '/proc/no': no such file or directory" machine-run say hi
+MACHINE_DIR=/dev/null refuse 128 "is no directory" machine-run say hi
+
 # a link, a file, a foreign directory, a newer store where .machine should be
 fresh
 mkdir "$work/target"; ln -s "$work/target" .machine

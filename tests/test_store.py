@@ -738,6 +738,8 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
         with pytest.raises(MachineError, match=why):
             opened(str(tmp_path / name))
     assert (tmp_path / "full" / "mine.txt").exists()
+    with pytest.raises(FileNotFoundError):  # and not without end
+        put(opened("/proc/no/store"), 1)
     (tmp_path / "empty").mkdir(mode=0o755)
     store = opened(str(tmp_path / "empty"))
     put(store, 1)
@@ -789,6 +791,22 @@ def test_two_threads_make_one_store(directory: str) -> None:
         assert findings(directory) == []
         assert os.listdir(f"{directory}/tmp") == []
         shutil.rmtree(directory)
+
+
+def test_a_store_that_another_process_makes_meanwhile_is_not_foreign(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkdir(directory)
+    half_made = layout._half_made
+
+    def meanwhile(path: str) -> bool:
+        monkeypatch.setattr(layout, "_half_made", half_made)
+        filled(directory, 1)
+        return half_made(path)
+
+    monkeypatch.setattr(layout, "_half_made", meanwhile)
+    layout.refuse_foreign(directory)
+    assert len(answers(directory)["rows"]) == 1
 
 
 def test_missing_folders_come_back(directory: str) -> None:

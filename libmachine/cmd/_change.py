@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from libmachine import console, gate_change, gate_range, gate_rule, jsonl
+from libmachine import console, gate_change, gate_range, jsonl
 from libmachine.canon import dump_line, plain
 from libmachine.cmd import _cli
-from libmachine.errors import NO, OK, UNTESTABLE, MachineError, UsageError
+from libmachine.cmd._git import policy_of, transport
+from libmachine.errors import NO, OK, UNTESTABLE, UsageError
 from libmachine.gate_change import Answer, Around
 from libmachine.gate_notes import Noted, fetch
 from libmachine.gate_proof import Policy
@@ -24,11 +24,6 @@ from libmachine.git.repository import NOTHING, Repository, head, open_repository
 from libmachine.record import arrange
 
 _QUARANTINE = ("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH")
-_TRANSPORT = re.compile(
-    "SSH_AUTH_SOCK|SSH_ASKPASS|GIT_SSH|GIT_SSH_COMMAND|GIT_ASKPASS|GIT_TERMINAL_PROMPT|GIT_SSL_.*"
-    "|(?:https?|all|no)_proxy",
-    re.IGNORECASE,
-)
 
 
 def main(staged: bool, range_: str | None, as_json: bool, hook: str | None, **options: Any) -> int:
@@ -36,7 +31,7 @@ def main(staged: bool, range_: str | None, as_json: bool, hook: str | None, **op
     if staged and range_ is not None:
         raise UsageError("--staged and --range are two questions; ask one")
     repo = _repository(options["workspace"])
-    policy = _policy(repo, options["strict"], options["min_z"], options["require"] == "signed")
+    policy = policy_of(repo, options["strict"], options["min_z"], options["require"] == "signed")
     output = _cli.Output(threading.Event())
     codes = [OK]
     for update, answer in _answers(repo, policy, staged, range_, hook, options):
@@ -62,7 +57,7 @@ def _answers(
     lines = _lines() if range_ == "-" else []
     sources = [notes.REF]
     if options["notes_from"]:
-        sources.append(fetch(repo, options["notes_from"], _transport()))
+        sources.append(fetch(repo, options["notes_from"], transport()))
     along = gate_range.pushed_notes(repo, lines)
     noted = Noted(repo, sources, [along] if along else [], policy.signed)
     if staged:
@@ -185,43 +180,6 @@ def _lines() -> list[Pushed]:
         ref = os.environ.get("PRE_COMMIT_REMOTE_BRANCH") or "refs/heads/"
         lines = [Pushed(ref, os.environ.get("PRE_COMMIT_FROM_REF") or NOTHING, new)]
     return lines
-
-
-def _transport() -> dict[str, str]:
-    """What git needs to reach another host, and no more."""
-    return {name: value for name, value in os.environ.items() if _TRANSPORT.fullmatch(name)}
-
-
-def _policy(repo: Repository, strict: bool, min_z: float, signed: bool) -> Policy:
-    """What this repository's configuration asks for; options may only ask for more."""
-    done = repo.run("config", "--null", "--get-regexp", r"^machine\.")
-    given: dict[str, str] = {}
-    for row in filter(None, done.out.decode("utf-8", "replace").split("\0")):
-        name, newline, value = row.partition("\n")
-        given[name] = value if newline else "true"
-
-    def flag(name: str, default: bool) -> bool:
-        text = given.get(name.lower(), str(default)).lower()
-        if text in ("true", "yes", "on", "1"):
-            return True
-        if text in ("false", "no", "off", "0", ""):
-            return False
-        raise MachineError(f"{name} is '{text}'; it is true or false (git config {name} true)")
-
-    try:
-        least = float(given.get("machine.minz", "2"))
-    except ValueError:
-        least = -1.0
-    if not 0 <= least < float("inf"):
-        raise MachineError("machine.minZ is no number from 0 on; git config machine.minZ 2")
-    asked = min_z if min_z != gate_rule.RULE["min_z"] else 0.0
-    return Policy(
-        flag("machine.requireConfirm", True),
-        flag("machine.allowForced", False),
-        flag("machine.strict", False) or strict,
-        max(least, asked),
-        flag("machine.requireSigned", False) or signed,
-    )
 
 
 # words ----------------------------------------------------------------------------------

@@ -86,6 +86,8 @@ def _run(work: Callable[[], int], name: str) -> int:
         _drop_stdout()
         return READER_GONE
     except OSError as error:
+        if error.errno == errno.ENOENT and error.filename is None:  # what os.getcwd says
+            return _fail("fatal: the current directory is gone; change to one that exists", FATAL)
         if error.errno is None or (error.filename is None and error.errno not in _DISK):
             return _bug(error)
         place = f"'{error.filename}': " if error.filename else ""

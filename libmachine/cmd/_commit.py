@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from libmachine import console, gate_rule, jsonl, promote
 from libmachine.canon import Record, now, plain
 from libmachine.cmd import _cli
+from libmachine.cmd._git import policy_of
 from libmachine.errors import NO, OK, MachineError, Untestable
-from libmachine.folder import rubric_hash
-from libmachine.gate_question import BETTER, Question, simple_answer, stored_verdicts
+from libmachine.gate_change import Around, judge_change
+from libmachine.gate_question import BETTER
 from libmachine.git import notes, refs, repository, trees
+from libmachine.git.history import history
 from libmachine.git.place import Place
 from libmachine.git.repository import Repository
 from libmachine.load import load
@@ -54,7 +55,7 @@ def _commit(
     place, pending = _place(repo, name, which, work, base, old)
     version = place.version(name)
     number = refs.record_version(repo, name, place)
-    verdict = _allowing(repo, name, base, old, place, version, head)
+    verdict = _allowing(repo, name, base, place, head)
     if verdict["decision"] not in BETTER:
         if force is None:
             console.say(f"refused: {'; '.join(verdict['reasons'])}")
@@ -70,6 +71,12 @@ def _commit(
     if pending:
         refs.drop_candidate(repo, name, pending)
     console.say(f"{name} v{number} is live: commit {commit[:12]} ({verdict['decision']})")
+    changed = [child for child in place.machines() if child.startswith(f"{name}/")] if version != old else []
+    if changed:
+        console.say(
+            f"warning: {', '.join(changed)} changed with it; hooks ask for their own verdicts: "
+            f"machine-gate {changed[0]} --base HEAD~1"
+        )
     return OK
 
 
@@ -99,64 +106,25 @@ def _place(
     return trees.with_version(base, name, refs.version_files(repo, record["version"])), record["version"][:12]
 
 
-def _allowing(
-    repo: Repository,
-    name: str,
-    base: Place | None,
-    old: str | None,
-    place: Place,
-    version: str,
-    head: str | None,
-) -> Record:
-    """The verdict that lets this change through, or one that says why there is none."""
-    if base is None or old is None:
-        return {"decision": "first", "reasons": ["new machine"]}
-    question = Question(
-        name, refs.Named(name, old, base), refs.Named(name, version, place), head, place, place
+def _allowing(repo: Repository, name: str, base: Place | None, place: Place, head: str | None) -> Record:
+    """The verdict that lets this change through by the rule of hooks, or one that says why there is none."""
+    around = Around(
+        past=lambda machine: [past.version for past in history(repo, machine, head)] if head else [],
+        staged=True,
     )
-    answer = simple_answer(repo, question)
-    if answer is not None:
-        return {"decision": answer[0], "reasons": answer[1]}
-    wanted = {
-        "baseline": old,
-        "graders": place.others(name),
-        "holdout": question.holdout,
-        "rubric": rubric_hash(place_criteria(place, name)),
-    }
-    refused = f"no verdict for exactly this change; machine-gate {name}"
-    for verdict in reversed(stored_verdicts(repo, question)):
-        differs = [field for field, value in wanted.items() if verdict.get(field) != value]
-        if differs:
-            refused = f"the verdict is for another {', '.join(differs)}; machine-gate {name}"
-            continue
-        figures = gate_rule.decide(verdict["arms"], verdict["tries"], verdict["rule"])
-        if figures["decision"] != verdict["decision"]:
-            refused = "the verdict does not follow from its own numbers"
-        elif verdict["rule"]["no_worse"]:
-            refused = f"the verdict only says that it is not worse; machine-gate {name} --rerun"
-        elif figures["decision"] == "promote" and not gate_rule.needs_confirmation(figures, verdict["rule"]):
-            return verdict
-        else:
-            return {**verdict, "decision": "refuse"}
-    return {"decision": "refuse", "reasons": [refused]}
-
-
-def place_criteria(place: Place, name: str) -> tuple[Any, ...]:
-    """The effective criteria of a machine, from the blobs of its family's rubric.toml."""
-    import tomllib
-
-    from libmachine.folder import as_rubric
-
-    criteria: tuple[Any, ...] = ()
-    for member in reversed(place.family(name)):
-        path = f"{place.prefix}/{member}/rubric.toml"
-        data = place.read(path)
-        if data is not None:
-            try:
-                criteria += as_rubric(tomllib.loads(data.decode()), path)
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise MachineError(f"{path}: {error}") from None
-    return criteria
+    policy = policy_of(repo, False, float(gate_rule.RULE["min_z"]), False)
+    answer = judge_change(base, place, name, lambda tree: notes.read(repo, tree), policy, around)
+    for warning in answer.warnings:
+        console.say(f"warning: {warning}")
+    reasons = list(answer.reasons)
+    verdict = answer.verdict
+    if verdict is not None and verdict.get("graders") != place.others(name):
+        reasons = [f"the verdict is of other graders than these; machine-gate {name}"]
+        return {"decision": "refuse", "reasons": reasons}
+    if answer.code != OK:
+        hint = f"; {answer.remedy}" if answer.remedy else ""
+        return {"decision": "refuse", "reasons": [("; ".join(reasons) or answer.decision) + hint]}
+    return {**(verdict or {}), "decision": answer.decision, "reasons": reasons}
 
 
 def _forced(repo: Repository, name: str, old: str | None, version: str, why: str, verdict: Record) -> Record:

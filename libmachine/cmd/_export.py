@@ -32,10 +32,10 @@ def main(
     else:
         found = _from_store(project, name, tree)
     dropped = export.Dropped()
-    checked = _Checked(project, dropped)
-    runs = [(b"", run) for run in found if checked.keeps(run)]
+    checked = _Checked(project, dropped, options["drop_reasoning"])
+    runs = [run for run in found if checked.keeps(run)]
     if form == "dpo":
-        rows = _pairs([run for _, run in runs], options["drop_reasoning"])
+        rows = _pairs(runs, options["drop_reasoning"])
     else:
         rows = export.rows(
             _chosen(runs, options), form, options["per_turn"], options["drop_reasoning"], dropped
@@ -71,14 +71,14 @@ def _from_store(project: Project, name: str, tree: bool) -> Iterator[Record]:
 
 
 class _Checked:
-    """Leaves out what is held out today, or graded otherwise than it would be today."""
+    """Leaves out what nothing may be learned from, before the best are chosen of the rest."""
 
-    def __init__(self, project: Project, dropped: export.Dropped) -> None:
-        self.project, self.dropped = project, dropped
+    def __init__(self, project: Project, dropped: export.Dropped, drop_reasoning: bool) -> None:
+        self.project, self.dropped, self.drop_reasoning = project, dropped, drop_reasoning
         self._known: dict[str, tuple[Splits, Grading]] = {}
 
     def keeps(self, run: Record) -> bool:
-        """Is the run practice, with a grade of today? The split is computed, not believed."""
+        """May this run be an example? The split is computed, not believed."""
         name = run["machine"]
         if name not in self._known:
             machine = load(name, self.project.places)
@@ -86,19 +86,15 @@ class _Checked:
         splits, grading = self._known[name]
         run["split"] = splits.of(run["case"]["identity"])
         card = run.get("scorecard")
-        if run["split"] == "holdout":
-            self.dropped.add("held out", run)
-            return False
-        if not card:
-            self.dropped.add("not graded", run)
-            return False
-        if card["rubric"] != grading.rubric:
-            self.dropped.add("graded under an older rubric; machine-grade grades it again", run)
-            return False
-        return True
+        why = export.refusal(run, self.drop_reasoning)
+        if why is None and (not card or card["rubric"] != grading.rubric):
+            why = "graded under an older rubric; machine-grade grades it again"
+        if why is not None:
+            self.dropped.add(why, run)
+        return why is None
 
 
-def _chosen(runs: list[tuple[bytes, Record]], options: dict[str, Any]) -> Iterator[Record]:
+def _chosen(runs: list[Record], options: dict[str, Any]) -> Iterator[Record]:
     wanted = Wanted(
         best=options["best"],
         distinct=options["distinct"],
@@ -108,9 +104,8 @@ def _chosen(runs: list[tuple[bytes, Record]], options: dict[str, Any]) -> Iterat
         cases=_select.identities(options["cases"]) if options["cases"] else None,
         not_cases=_select.identities(options["not_cases"]) if options["not_cases"] else frozenset(),
     )
-    numbered = [(str(number).encode(), run) for number, (_, run) in enumerate(runs)]
-    for chosen in select(numbered, wanted):
-        yield numbered[int(chosen)][1]
+    for chosen in select(((b"%d" % number, run) for number, run in enumerate(runs)), wanted):
+        yield runs[int(chosen)]
 
 
 def _pairs(runs: list[Record], drop_reasoning: bool) -> Iterator[Record]:

@@ -117,7 +117,7 @@ def _question(project: Project, repo: Repository, name: str, options: dict[str, 
     else:
         candidate = refs.named(repo, f"{name}@")
         pending = refs.candidates(repo, name)
-        if candidate.tree == base.tree and pending:
+        if candidate.tree == base.tree and pending and options["base"] == "HEAD":
             candidate = _pending(repo, name, pending[-1].id)
     judge_by = options["judge_by"]
     judge = trees.commit(repo, judge_by) if judge_by else _judging_place(candidate, work, repo, name)

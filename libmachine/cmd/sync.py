@@ -17,11 +17,12 @@ def command(workspace: str | None, remote: str, as_json: bool) -> int:
 
     from libmachine import console
     from libmachine.canon import dump_line
+    from libmachine.cmd._git import transport
     from libmachine.git import repository, sync
 
     project = _cli.project(workspace)
     repo = repository.open_repository(project.root)
-    counts = sync.sync(repo, remote)
+    counts = sync.sync(repo, remote, transport=transport())
     row = {**(counts if isinstance(counts, dict) else counts._asdict())}
     output = _cli.Output(threading.Event())
     if as_json or not console.is_terminal(1):

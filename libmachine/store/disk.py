@@ -101,8 +101,6 @@ def make_folder(path: str, fsync: bool) -> None:
         try:
             os.mkdir(path, 0o700)
         except FileNotFoundError:
-            if os.path.isdir(above):
-                raise  # a place such as /proc, where nothing can be made
             make_folder(above, fsync)
             os.mkdir(path, 0o700)
     except FileExistsError:

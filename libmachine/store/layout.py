@@ -49,20 +49,28 @@ def refuse_foreign(directory: str) -> None:
     """Raise MachineError if the directory is no store of ours, or one of a newer program."""
     if os.path.islink(directory):
         raise MachineError(f"'{directory}' is a symbolic link; set MACHINE_DIR to where it leads")
-    try:
-        with open(f"{directory}/format", errors="replace") as file:
-            found = file.read(100)
-    except FileNotFoundError:
-        if os.path.isdir(directory) and not _half_made(directory):
-            raise MachineError(f"'{directory}' exists and is no store; move it, or set MACHINE_DIR") from None
+    found = _format_of(directory)
+    if found is None and os.path.isdir(directory) and not _half_made(directory):
+        found = _format_of(directory)  # unless another process has just finished making it
+        if found is None:
+            raise MachineError(f"'{directory}' exists and is no store; move it, or set MACHINE_DIR")
+    if found is None:
         return
-    except NotADirectoryError:
-        raise MachineError(f"'{directory}' is no directory; move it, or set MACHINE_DIR") from None
     if found != FORMAT:
         raise MachineError(
             f"store '{directory}' is of format {found.strip()[:20]!r}; this program knows {FORMAT.strip()}: "
             "update it, or set MACHINE_DIR"
         )
+
+
+def _format_of(directory: str) -> str | None:
+    try:
+        with open(f"{directory}/format", errors="replace") as file:
+            return file.read(100)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise MachineError(f"'{directory}' is no directory; move it, or set MACHINE_DIR") from None
 
 
 _BEFORE_FORMAT = {
