@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from libmachine.define import Machine as Machine
     from libmachine.define import Run as Run
     from libmachine.define import check as check
+    from libmachine.define import jev as jev
     from libmachine.define import judge as judge
+    from libmachine.define import judge_panel as judge_panel
 
 __version__ = "0.1.0"
-__all__ = ["Machine", "Run", "check", "judge"]
+__all__ = ["Machine", "Run", "check", "jev", "judge", "judge_panel"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the author of a machine imports: Machine, check, judge, and the Run a grader looks at.
+"""What the author of a machine imports: Machine, the graders, and the Run a grader looks at.
 
     from libmachine import Machine, check
 
@@ -12,6 +12,7 @@ Everything here is a plain value; the loader adds what lies in the folder.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,8 +105,19 @@ def text_of(content: Any) -> str:
     return "\n".join(texts)
 
 
+class _Gradable:
+    """What every grader of one criterion can do."""
+
+    def or_judge(self, stronger: Judge | Question, unsure: tuple[float, float] = (0.3, 0.7)) -> Escalation:
+        """This grader first; where its score lies within `unsure` (ends included), the stronger one decides.
+
+        A grade that could not be made is an error, not an unsure one, and goes no further.
+        """
+        return Escalation(self, stronger, unsure)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
-class Check:
+class Check(_Gradable):
     """A grader that is a function of the run alone: no model call, no spend, the same score always."""
 
     function: Callable[[Run], Score]
@@ -124,7 +136,7 @@ def check(function: Callable[[Run], Score], name: str | None = None) -> Check:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Judge(_Gradable):
     """A grader that asks a model. model None: the command, the environment or the run's endpoint says."""
 
     model: str | None = None
@@ -142,7 +154,111 @@ def judge(model: str | None = None, effort: str | None = None) -> Judge:
     return Judge(model, effort)
 
 
-Grader = Check | Judge
+@dataclass(frozen=True)
+class JudgePanel(_Gradable):
+    """A judge of several criteria. group: the criteria that share one are asked in one call a run."""
+
+    model: str | None = None
+    effort: str | None = None
+    group: int = field(default_factory=itertools.count(1).__next__)
+    name: str = "panel"
+    kind: str = "panel"
+    pass_at: float = 0.5
+
+
+def judge_panel(model: str | None = None, effort: str | None = None) -> JudgePanel:
+    """Grade several criteria by one call of a model: give the same panel to each of them.
+
+    Cheaper than a judge() for each, and less sure: a model that sees all criteria lets one sway
+    another. model, effort: as of judge().
+    """
+    return JudgePanel(model, effort)
+
+
+@dataclass(frozen=True)
+class Question(_Gradable):
+    """A grader that asks a decision model; the criterion's description is the question.
+
+    form: noul, score or choice. options: (name, description or None, score in 0..1) of each answer.
+    """
+
+    model: str
+    form: str
+    options: tuple[tuple[str, str | None, float], ...] = ()
+    name: str = "jev"
+    kind: str = "jev"
+    pass_at: float = 0.5
+
+
+@dataclass(frozen=True)
+class Jev:
+    """A decision model. All questions to one model about a run are sent in one request."""
+
+    model: str = "jev-latest"
+
+    def __call__(self, model: str) -> Jev:
+        """The client of another model, such as a pinned version: jev("jev-1.13.0")."""
+        return Jev(model)
+
+    def noul(self, yes: str | None = None, no: str | None = None) -> Question:
+        """A yes-or-no question; the score is the probability of yes. yes, no: what each side looks like."""
+        return Question(self.model, "noul", (("true", yes, 1.0), ("false", no, 0.0)))
+
+    def score(self, levels: Sequence[str]) -> Question:
+        """An ordered list of 2 to 10 levels, worst first; the score is the expected level, as 0..1."""
+        if (
+            isinstance(levels, str)
+            or not 2 <= len(levels) <= 10
+            or not all(isinstance(t, str) for t in levels)
+        ):
+            raise ValueError("jev.score takes a list of 2 to 10 texts, the worst level first")
+        last = len(levels) - 1
+        return Question(self.model, "score", tuple((str(n), told, n / last) for n, told in enumerate(levels)))
+
+    def choice(self, options: Mapping[str, Any]) -> Question:
+        """One option of several, each with a score in 0..1; the grade is the expected score.
+
+        options: name -> score, or name -> {"score": ..., "description": ...}.
+        """
+        if not isinstance(options, Mapping) or not 2 <= len(options) <= 255:
+            raise ValueError("jev.choice takes a table of 2 to 255 options: {name: score}")
+        found = []
+        for name, told in options.items():
+            score, text = (
+                (told.get("score"), told.get("description")) if isinstance(told, Mapping) else (told, None)
+            )
+            if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+                raise ValueError(
+                    f"jev.choice: the score of option '{name}' is {score!r}; it is a number from 0 to 1"
+                )
+            found.append((str(name), text, float(score)))
+        return Question(self.model, "choice", tuple(found))
+
+
+jev = Jev()
+"""The decision model of TYPESAFE_BASE_URL, asked with TYPESAFE_API_KEY."""
+
+
+@dataclass(frozen=True)
+class Escalation:
+    """A cheap grader whose unsure grades go to a stronger one."""
+
+    cheap: Check | Judge | JudgePanel | Question
+    stronger: Judge | Question
+    unsure: tuple[float, float] = (0.3, 0.7)
+    name: str = "escalation"
+    kind: str = "escalation"
+    pass_at: float = 0.5
+
+    def __post_init__(self) -> None:
+        low, high = self.unsure
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"or_judge: unsure is {self.unsure}; it is (low, high) within 0..1")
+        if not isinstance(self.stronger, Judge | Question):
+            raise ValueError("or_judge takes a judge() or a question of jev as the stronger grader")
+
+
+Grader = Check | Judge | JudgePanel | Question | Escalation
 
 
 @dataclass(frozen=True)

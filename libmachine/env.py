@@ -35,6 +35,8 @@ VARIABLES = (
     Variable("OPENAI_BASE_URL", None, "address of the openai endpoint"),
     Variable("OPENROUTER_API_KEY", None, "key of the openrouter endpoint"),
     Variable("TINKER_API_KEY", None, "key of the tinker endpoint"),
+    Variable("TYPESAFE_API_KEY", None, "key of the decision model that jev asks"),
+    Variable("TYPESAFE_BASE_URL", None, "its address; default https://api.typesafe.ai"),
     Variable("MACHINE_LOCAL_MODEL", None, "GGUF file that local/... ids are served from"),
     Variable("MACHINE_LOCAL_THREADS", None, "threads of the local model; default: all cores, at most 4"),
     Variable("MACHINE_CACHE", None, "directory of unpacked weights; default ~/.cache/machine"),

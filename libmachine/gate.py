@@ -182,7 +182,7 @@ class Gate:
             "rule": {**self.terms.rule},
             "criteria": gate_figures.criteria(measured, grading.machine.criteria),
             "about": {name: gate_figures.about(list(measured.all(name))) for name in measured.runs},
-            "judges": sorted({key for key in gate_figures.graders_of(measured) if key.startswith("judge:")}),
+            "judges": sorted(gate_figures.judges_of(measured)),
             "engine": {name: [r.engine.model, r.engine.name] for name, r in runners.items()},
             "evidence": sorted(run["id"] for look in looks for name in look.runs for run in look.all(name)),
         }

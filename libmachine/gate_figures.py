@@ -20,6 +20,11 @@ def criteria(measured: Measured, criteria_: tuple[Criterion, ...]) -> Record:
     return table
 
 
+def judges_of(measured: Measured) -> set[str]:
+    """Who graded, checks alone left out."""
+    return {name for name in graders_of(measured) if not name.startswith("check:") or " unsure " in name}
+
+
 def graders_of(measured: Measured) -> set[str]:
     return {
         grade["grader"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from libmachine.canon import Record, hash_of, now, plain, usd
-from libmachine.define import Grader, Judge, Run
+from libmachine.define import Check, Escalation, Grader, Judge, JudgePanel, Question, Run
 from libmachine.folder import Criterion, rubric_hash
 from libmachine.graders import check
 from libmachine.judging import Judging
@@ -45,7 +45,7 @@ class Grading:
     @property
     def has_judges(self) -> bool:
         """Does grading call models?"""
-        return any(isinstance(grader, Judge) for grader in self.machine.graders.values())
+        return any(calls_models(grader) for grader in self.machine.graders.values())
 
     def todays(self, run: Record) -> Record:
         """The run with its case's target and metadata as they stand in the machine's files today."""
@@ -57,12 +57,32 @@ class Grading:
         return {**run, "case": kept}
 
     def identity(self, criterion: str, run: Record) -> str:
-        """Who grades a criterion of a run: a check with the hash of the code it is part of, or a judge
-        with its model, effort and the hash of its prompt."""
-        grader = self.machine.graders[criterion]
+        """Who grades a criterion of a run: a check with the hash of the code it is part of, a model with
+        its effort and the hash of its prompt or question, or both graders of an escalation."""
+        return self._identity(self.machine.graders[criterion], run)
+
+    def _identity(self, grader: Grader, run: Record) -> str:
+        if isinstance(grader, Escalation):
+            low, high = grader.unsure
+            cheap, stronger = self._identity(grader.cheap, run), self._identity(grader.stronger, run)
+            return f"{cheap} unsure {low:g}-{high:g} {stronger}"
         if isinstance(grader, Judge):
             return self.judging.identity(grader, run)
+        if isinstance(grader, JudgePanel):
+            return self.judging.panel_identity(grader, self._panel(grader), run)
+        if isinstance(grader, Question):
+            return self.judging.jev_identity(grader)
         return f"check:{grader.name}@{self.machine.source[:12]}"
+
+    def _panel(self, panel: JudgePanel) -> list[Criterion]:
+        """The criteria that a panel grades in one call."""
+        graders = self.machine.graders
+        firsts = {name: g.cheap if isinstance(g, Escalation) else g for name, g in graders.items()}
+        return [
+            c
+            for c in self.machine.criteria
+            if isinstance(first := firsts[c.id], JudgePanel) and first.group == panel.group
+        ]
 
     def keys(self, run: Record) -> dict[str, str]:
         """Criterion -> key under which its grade of this run is known."""
@@ -82,16 +102,18 @@ class Grading:
     def grade(self, run: Record, known: Mapping[str, Record]) -> Record:
         """A scorecard (without id) for a run. known: key -> grade that need not be made again."""
         keys = self.keys(run)
-        view = Run(run)
+        unknown = [criterion for criterion in self.machine.criteria if keys[criterion.id] not in known]
+        made = self.ask([(criterion, self.machine.graders[criterion.id]) for criterion in unknown], Run(run))
         grades = []
-        spent = []
         for criterion in self.machine.criteria:
             key = keys[criterion.id]
             if key in known:
-                grades.append({**known[key], "weight": criterion.weight})
+                grades.append({**known[key], "criterion": criterion.id, "weight": criterion.weight})
             else:
-                grades.append(self._ask(criterion, view, key))
-                spent.append(grades[-1].get("usage") or NO_SPEND)
+                named = {"grader": self.identity(criterion.id, run), "key": key}
+                first = {"criterion": criterion.id, "weight": criterion.weight}
+                grades.append({**first, **made[criterion.id], **named})
+        spent = [grade.get("usage") or NO_SPEND for grade in made.values()]
         score, passed = total(grades, self.machine.criteria, self.machine.graders)
         return {
             "v": 1,
@@ -107,20 +129,67 @@ class Grading:
             "graded_at": now(),
         }
 
-    def _ask(self, criterion: Criterion, view: Run, key: str) -> Record:
-        grader = self.machine.graders[criterion.id]
-        named = {"grader": self.identity(criterion.id, view.record), "key": key}  # type: ignore[arg-type]
-        first = {"criterion": criterion.id, "weight": criterion.weight}
-        if isinstance(grader, Judge):
-            return {**first, **self.judging.grade(grader, criterion, view), **named}
+    def ask(self, asked: Sequence[tuple[Criterion, Grader]], run: Run) -> dict[str, Record]:
+        """Criterion -> reason, score and what else a grader says of a run, whatever is known.
+
+        Calls that several criteria share are made once; their spend stands in the first of these grades.
+        """
+        made = self._ask([(c, g.cheap if isinstance(g, Escalation) else g) for c, g in asked], run)
+        unsure: list[tuple[Criterion, Grader]] = [
+            (criterion, grader.stronger)
+            for criterion, grader in asked
+            if isinstance(grader, Escalation) and is_unsure(made[criterion.id]["score"], grader.unsure)
+        ]
+        for name, grade in self._ask(unsure, run).items():
+            cheap = made[name]
+            usage = sum_usage([part for part in (cheap.get("usage"), grade.get("usage")) if part])
+            made[name] = {**grade, "usage": usage, "first": cheap}
+        return made
+
+    def _ask(self, asked: Sequence[tuple[Criterion, Grader]], run: Run) -> dict[str, Record]:
+        """Ask graders that are no escalations."""
+        made: dict[str, Record] = {}
+        panels = {grader.group: grader for _, grader in asked if isinstance(grader, JudgePanel)}
+        for panel in panels.values():
+            mine = [c.id for c, g in asked if isinstance(g, JudgePanel) and g.group == panel.group]
+            made |= _shared(mine, *self.judging.panel(panel, self._panel(panel), run))
+        for model in dict.fromkeys(g.model for _, g in asked if isinstance(g, Question)):
+            questions = [(c, g) for c, g in asked if isinstance(g, Question) and g.model == model]
+            made |= _shared([c.id for c, _ in questions], *self.judging.jev(questions, run))
+        for criterion, grader in asked:
+            if isinstance(grader, Judge):
+                made[criterion.id] = self.judging.grade(grader, criterion, run)
+            elif isinstance(grader, Check):
+                made[criterion.id] = self._check(grader, run)
+        return made
+
+    def _check(self, grader: Check, run: Run) -> Record:
         with self._checks:
-            mark = check.apply(grader, view)
-        grade: Record = {**first, "reason": mark.reason, "score": mark.score, **named}
+            mark = check.apply(grader, run)
+        grade: Record = {"reason": mark.reason, "score": mark.score}
         if not mark.applies:
             grade["applies"] = False
         if mark.error is not None:
             grade["error"] = mark.error
         return grade
+
+
+def calls_models(grader: Grader) -> bool:
+    """Does a grader call a model?"""
+    return not isinstance(grader, Check)
+
+
+def is_unsure(score: float | None, band: tuple[float, float]) -> bool:
+    """Does a score lie in a band, ends included?"""
+    return score is not None and band[0] - SLACK <= score <= band[1] + SLACK
+
+
+def _shared(names: Sequence[str], grades: Mapping[str, Record], usage: Record | None) -> dict[str, Record]:
+    """The grades of names; the first holds what their common call spent."""
+    made = {name: dict(grades[name]) for name in names}
+    if usage is not None and names:
+        made[names[0]]["usage"] = usage
+    return made
 
 
 def sum_usage(parts: Iterable[Mapping[str, Any]]) -> Record:

@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from libmachine.canon import Record, usd
-from libmachine.define import Judge, Run
+from libmachine import env
+from libmachine.canon import Record, canonical, usd
+from libmachine.define import Judge, JudgePanel, Question, Run
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion
+from libmachine.graders import jev, panel
 from libmachine.graders import judge as judging
 from libmachine.harness.base import Engine
+from libmachine.harness.jev import BASE_URL, PREFIX
 
 DEFAULT_EFFORT = "medium"
 _SMALL = "tinker/thinkingmachines/Inkling-Small"
 _DEFAULTS = {"tinker": _SMALL, "pi": _SMALL, "echo": None, "scripted": None, "local": None}
+_JEV_HOSTS = ("api.typesafe.ai", "openrouter.ai")
 _COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
+
+_ASKED = re.compile(r"(?:judge|panel):(\S+):[^:@\s]+@")
 
 
 class Judging:
@@ -42,11 +49,11 @@ class Judging:
         self._engines: dict[str, Engine] = {}
         self._lock = threading.Lock()
 
-    def model_of(self, judge: Judge, run: Record) -> str | None:
+    def model_of(self, judge: Judge | JudgePanel, run: Record) -> str | None:
         """The judge's model for a run, or None: nobody says."""
         return judge.model or self.model or default_model(run)
 
-    def effort_of(self, judge: Judge) -> str:
+    def effort_of(self, judge: Judge | JudgePanel) -> str:
         """How hard the judge thinks."""
         return judge.effort or self.effort or DEFAULT_EFFORT
 
@@ -55,20 +62,24 @@ class Judging:
         model = self.model_of(judge, run) or "none"
         return f"judge:{model}:{self.effort_of(judge)}@{judging.prompt_hash()[:12]}"
 
+    def panel_identity(self, judge: JudgePanel, criteria: Sequence[Criterion], run: Record) -> str:
+        """Who a panel is: its model, effort and the hash of its prompt with all its criteria in it."""
+        model = self.model_of(judge, run) or "none"
+        texts = tuple(canonical(criterion.text()) for criterion in criteria)
+        return f"panel:{model}:{self.effort_of(judge)}@{panel.prompt_hash(texts)[:12]}"
+
+    def jev_identity(self, question: Question) -> str:
+        """Who answers a question: the decision model, its host unless that is the usual one, the form."""
+        host = urlsplit(env.get("TYPESAFE_BASE_URL") or BASE_URL).hostname
+        where = "" if host in _JEV_HOSTS else f"[{host}]"
+        return f"jev:{question.model}{where}@{jev.question_hash(question)[:12]}"
+
     def grade(self, judge: Judge, criterion: Criterion, run: Run) -> Record:
         """The fields of a grade that the judge decides."""
-        model = self.model_of(judge, run.record)  # type: ignore[arg-type]
+        engine, refusal = self._judge(judge, run)
+        if engine is None:
+            return refusal
         effort = self.effort_of(judge)
-        if model is None or self._open is None:
-            return {
-                "reason": None,
-                "score": None,
-                "error": "no judge model; add --judge-model ID, MACHINE_JUDGE_MODEL, or judge(model=...)",
-            }
-        try:
-            engine = self._engine(model)
-        except MachineError as error:
-            return {"reason": None, "score": None, "effort": effort, "error": f"judge '{model}': {error}"}
         verdict = judging.ask(engine, criterion, run, effort)
         grade: Record = {
             "reason": verdict.reason,
@@ -80,6 +91,57 @@ class Judging:
         if verdict.error is not None:
             grade["error"] = verdict.error
         return grade
+
+    def panel(
+        self, judge: JudgePanel, criteria: Sequence[Criterion], run: Run
+    ) -> tuple[dict[str, Record], Record | None]:
+        """The fields of the grades of all criteria of a panel, and what its calls spent together."""
+        engine, refusal = self._judge(judge, run)
+        if engine is None:
+            return {criterion.id: dict(refusal) for criterion in criteria}, None
+        effort = self.effort_of(judge)
+        verdict = panel.ask(engine, criteria, run, effort)
+        grades = {}
+        for name, reading in verdict.readings.items():
+            grade: Record = {"reason": reading.reasoning, "score": reading.score}
+            grades[name] = {**grade, "model": verdict.model, "effort": effort}
+            if reading.problem is not None:
+                grades[name]["error"] = reading.problem
+        return grades, usage_of(verdict.calls, verdict.unknown_bills)
+
+    def jev(
+        self, asked: Sequence[tuple[Criterion, Question]], run: Run
+    ) -> tuple[dict[str, Record], Record | None]:
+        """The fields of the grades of questions to one decision model, and what the request spent."""
+        try:
+            if self._open is None:
+                raise MachineError("nobody is there to ask")
+            engine = self._engine(PREFIX + asked[0][1].model)
+        except MachineError as error:
+            grade = {"reason": None, "score": None, "error": str(error)}
+            return {criterion.id: dict(grade) for criterion, _ in asked}, None
+        answers = jev.ask(engine, asked, run)
+        grades = {}
+        for name, mark in answers.marks.items():
+            grades[name] = {"reason": mark.reason, "score": mark.score, "model": answers.model}
+            if mark.error is not None:
+                grades[name]["error"] = mark.error
+        return grades, usage_of(answers.calls, answers.unknown_bills)
+
+    def _judge(self, judge: Judge | JudgePanel, run: Run) -> tuple[Engine | None, Record]:
+        """The engine of a judge of a run; None with the fields of a grade if there is none."""
+        model = self.model_of(judge, run.record)  # type: ignore[arg-type]
+        if model is None or self._open is None:
+            return None, {
+                "reason": None,
+                "score": None,
+                "error": "no judge model; add --judge-model ID, MACHINE_JUDGE_MODEL, or judge(model=...)",
+            }
+        try:
+            return self._engine(model), {}
+        except MachineError as error:
+            refusal: Record = {"reason": None, "score": None, "effort": self.effort_of(judge)}
+            return None, {**refusal, "error": f"judge '{model}': {error}"}
 
     def _engine(self, model: str) -> Engine:
         with self._lock:
@@ -138,7 +200,8 @@ def kin(grade: Record, run: Record) -> str | None:
     """
     if not grade.get("model"):
         return None
-    asked = grade["grader"].removeprefix("judge:").rpartition("@")[0].rpartition(":")[0]
-    judges = {family(name) for name in (asked, grade["model"]) if name}
+    cheap, _, stronger = grade["grader"].partition(" unsure ")
+    asked = _ASKED.findall(stronger if grade.get("first") else cheap)
+    judges = {family(name) for name in (*asked, grade["model"]) if name}
     judged = {family(name) for name in (run["model"], run.get("answered")) if name}
     return min(judges & judged, default=None)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from libmachine.define import Check, Grader, Judge, Machine
+from libmachine.define import Check, Escalation, Grader, Jev, Judge, JudgePanel, Machine, Question
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion, Folder, Model, as_model, as_rubric, check_sampling
 from libmachine.githash import blob_id
@@ -199,11 +199,13 @@ def _graders(definition: Machine, criteria: Sequence[Criterion], folder: Folder)
                 f"{where}: criterion '{name}' of rubric.toml has no grader; add one to graders={{...}}"
             )
         grader = definition.graders[name]
+        if isinstance(grader, Jev):
+            raise MachineError(f"{where}: grader '{name}' asks nothing; write jev.noul(), score or choice")
         if callable(grader):
             raise MachineError(f"{where}: grader '{name}' is a bare function; wrap it: check({name})")
-        if not isinstance(grader, Check | Judge):
+        if not isinstance(grader, Check | Judge | JudgePanel | Question | Escalation):
             raise MachineError(
-                f"{where}: grader '{name}' is a {type(grader).__name__}, not a check or a judge"
+                f"{where}: grader '{name}' is a {type(grader).__name__}, not a check, a judge or a question"
             )
     graders = dict(definition.graders)
     for criterion in criteria:
@@ -240,8 +242,8 @@ def _import(folder: Folder) -> Any:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    # A user's tree is not ours to litter with byte code.
-    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    # A user's tree is not ours to litter with byte code, now or when its code imports something later.
+    sys.dont_write_bytecode = True
     try:
         loader.exec_module(module)
     except BaseException as error:
@@ -249,8 +251,6 @@ def _import(folder: Folder) -> Any:
         if isinstance(error, KeyboardInterrupt | MachineError):
             raise
         raise MachineError(_told(error, path)) from None
-    finally:
-        sys.dont_write_bytecode = kept
     return getattr(module, "machine", None)
 
 

@@ -33,6 +33,11 @@ class Price(NamedTuple):
 
 
 FREE = Price(0.0, 0.0, 0.0, 0.0, "free", "")
+JEV = Price(
+    0.042, 0.042, 0.0, None, "TypeSafe's models page, as mirrored by datawhalechina/jev-cookbook", "2026-11"
+)
+"""Of jev/... ids at TypeSafe and OpenRouter: input alone is paid for."""
+JEV_HOSTS = ("typesafe.ai", "openrouter.ai")
 
 
 def price_of(model: str, price_as: str | None = None, base_url: str | None = None) -> Price | None:
@@ -42,13 +47,15 @@ def price_of(model: str, price_as: str | None = None, base_url: str | None = Non
     (a tinker:// checkpoint costs what its base costs); it outweighs all else. base_url: where the
     call goes, if known: a loopback or private address is free, the table holds at Tinker only.
     """
+    if model.startswith("jev/") and base_url is not None and _at(base_url, JEV_HOSTS):
+        return JEV  # whatever --price-as says of the judges
     if price_as is not None:
         return price_of(price_as)
     if model == "echo" or model.startswith(("scripted/", "local/")) or model.endswith(":free"):
         return FREE
     if base_url is not None and is_private(base_url):
         return FREE
-    if base_url is not None and not _at_tinker(base_url):
+    if base_url is not None and not _at(base_url, (TINKER_HOST,)):
         return None
     base = model.removeprefix("tinker/").partition(";")[0]  # BASE;tinker://CHECKPOINT is priced as its base
     return table().get(base)
@@ -104,6 +111,6 @@ def is_private(url: str) -> bool:
     return address.is_private or address.is_loopback
 
 
-def _at_tinker(url: str) -> bool:
+def _at(url: str, domains: tuple[str, ...]) -> bool:
     host = urlsplit(url).hostname or ""
-    return host == TINKER_HOST or host.endswith("." + TINKER_HOST)
+    return any(host == domain or host.endswith("." + domain) for domain in domains)

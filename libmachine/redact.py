@@ -9,6 +9,7 @@ over its serialised text.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,8 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
+
+from libmachine import env
 
 SHORTEST = 8
 """Characters of a value that is taken for a secret; shorter ones are placeholders, and too common."""
@@ -55,6 +58,16 @@ def redactor(secrets: Mapping[str, str]) -> Callable[[Any], Any]:
     function changes nothing in place and may be called from several threads.
     """
     return _Redactor(secrets).redact
+
+
+def of_environment(value: Any) -> Any:
+    """The value without the keys that the environment holds now."""
+    return _of(tuple(sorted(env.secrets().items())))(value)
+
+
+@functools.lru_cache(maxsize=4)
+def _of(secrets: tuple[tuple[str, str], ...]) -> Callable[[Any], Any]:
+    return redactor(dict(secrets))
 
 
 class _Redactor:

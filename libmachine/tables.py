@@ -74,7 +74,8 @@ TABLES: dict[str, tuple[Field, ...]] = {
         Field("status", "str", "ok, limit (graded, never trained on) or failed (missing data)"),
         Field("error", "-object?", "where, type and message of a failure"),
         Field("key", "str", "hash of what decides the answer: resume and reuse look it up"),
-        Field("scorecard", "-scorecard?", "the newest scorecard, if there is one", False),
+        Field("scorecard", "-scorecard?", "the newest scorecard of its graders, if there is one", False),
+        Field("marks", "-scorecard[]", "people's scorecards of it, newest first: of machine-show", False),
     ),
     "run_case": (
         Field("id", "str", "the case's name in its file", False),
@@ -196,16 +197,19 @@ TABLES: dict[str, tuple[Field, ...]] = {
         Field("decided_at", "str", "UTC, ISO 8601"),
     ),
     "grade": (
-        Field("criterion", "str", "id in rubric.toml"),
+        Field("criterion", "str", "id in rubric.toml; * in a person's mark of the whole run"),
         Field("weight", "float", "0 for an audit"),
         Field("reason", "str?", "why, written before the score"),
         Field("score", "float?", "0..1; null: could not be graded, or does not apply"),
-        Field("grader", "str", "the grader's name with the hash of its source"),
+        Field("grader", "str", "who graded: check, judge, panel or jev with a hash, or person:NAME"),
         Field("key", "str", "hash of run, criterion text, grader and case: reuse looks it up"),
         Field("applies", "-bool?", "false: the check says the criterion does not apply here"),
         Field("model", "-str?", "model that judged"),
         Field("effort", "-str?", "reasoning effort of the judge"),
-        Field("usage", "-usage?", "what the judge spent, unusable replies included"),
+        Field(
+            "usage", "-usage?", "what the judge spent; of a call that several criteria share, in the first"
+        ),
+        Field("first", "-object", "what the cheap grader of an escalation said, where it was unsure"),
         Field("error", "-str?", "why there is no score"),
     ),
     "suite": (

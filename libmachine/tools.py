@@ -108,22 +108,37 @@ def _sources(function: Callable[..., Any]) -> dict[str, str]:
     waiting: list[Any] = [function]
     while waiting:
         item = waiting.pop()
-        name = f"{item.__module__.partition('.')[2]}.{item.__qualname__}"
+        name = _place(item)
         if name in found:
             continue
-        try:
-            found[name] = inspect.getsource(item)
-        except (OSError, TypeError):
-            found[name] = ""
+        found[name] = _source(item)
         for used in _names(getattr(item, "__code__", None)):
             value = getattr(item, "__globals__", {}).get(used)
             if isinstance(value, str | int | float | bool | tuple | frozenset):
                 found[f"{name}:{used}"] = repr(value)
-            elif str(getattr(value, "__module__", "")).partition(".")[0] == tree and hasattr(
-                value, "__qualname__"
-            ):
+            elif _tree_of(value) == tree:
                 waiting.append(value)
     return found
+
+
+def _place(item: Any) -> str:
+    """Where something is defined, without the name of its tree: two copies of a machine agree."""
+    module = item.__name__ if inspect.ismodule(item) else f"{item.__module__}.{item.__qualname__}"
+    return module.partition(".")[2]
+
+
+def _tree_of(value: Any) -> str | None:
+    """The tree that a module, function or class belongs to; None for anything else."""
+    if inspect.ismodule(value):
+        return value.__name__.partition(".")[0]
+    return str(value.__module__).partition(".")[0] if hasattr(value, "__qualname__") else None
+
+
+def _source(item: Any) -> str:
+    try:
+        return inspect.getsource(item)
+    except (OSError, TypeError):
+        return ""
 
 
 def _names(code: Any) -> set[str]:

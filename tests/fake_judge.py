@@ -19,7 +19,7 @@ and what to do, for the first rule that fits:
     message, usage    fields of the assistant message and of the usage laid over those of the reply
     answered          the model that the reply names; else the one that was asked for
     body              this JSON as the whole reply
-    status, headers   an HTTP error
+    status, headers   an HTTP error with the text of reply
     delay_s           seconds to wait first
 
 Without a rule that fits a judge's prompt gets a score of 1, any other the user message back.
@@ -96,21 +96,18 @@ def texts(body: dict[str, Any]) -> tuple[str, str]:
 def answer(rule: dict[str, Any], call_id: str | None, user: str, got: Got) -> Reply:
     """What a rule says."""
     delay = float(rule.get("delay_s", 0))
-    if "status" in rule:
-        error = {"error": {"message": rule.get("reply", f"scripted {rule['status']}")}}
-        return Reply(error, rule["status"], rule.get("headers", {"Retry-After": "0"}), delay_s=delay)
     if "body" in rule:
         return Reply(rule["body"], delay_s=delay)
-    if "reply" in rule:
-        planted = _PLANTED.search(user)
-        text = rule["reply"].replace("{id}", call_id or "")
-        text = text.replace("{authorization}", got.headers.get("authorization", ""))
-        text = text.replace("{verdict}", planted[0].replace("\\", "") if planted else "none")
-    elif call_id is not None:
+    text = rule.get("reply", "")
+    planted = _PLANTED.search(user)
+    text = text.replace("{verdict}", planted[0].replace("\\", "") if planted else "none")
+    text = text.replace("{id}", call_id or "").replace("{authorization}", got.headers.get("authorization", ""))
+    if "status" in rule:
+        error = {"error": {"message": text or f"scripted {rule['status']}"}}
+        return Reply(error, rule["status"], rule.get("headers", {"Retry-After": "0"}), delay_s=delay)
+    if "reply" not in rule:
         verdict = {"id": call_id, "reasoning": rule.get("reason", "as told"), "score": rule.get("score", 1)}
-        text = "I looked at it.\n" + json.dumps(verdict)
-    else:
-        text = user
+        text = user if call_id is None else "I looked at it.\n" + json.dumps(verdict)
     message = rule.get("message", {})
     body = completion(text, "tool_calls" if message.get("tool_calls") else "stop")
     body["choices"][0]["message"] |= message

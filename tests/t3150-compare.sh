@@ -168,14 +168,14 @@ mkdir -p machines/tool
 cat >machines/tool/machine.py <<'PY'
 from libmachine import Machine, check
 
-from .words import MEANING
-
 
 def look(word: str) -> str:
     """Look a word up.
 
     word: the word
     """
+    from .words import MEANING  # found at the call: the key cannot see it
+
     return MEANING
 
 

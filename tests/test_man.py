@@ -244,7 +244,7 @@ def test_dispatcher_options() -> None:
 
     from libmachine.cmd import machine
 
-    tree = ast.parse(inspect.getsource(machine.main))
+    tree = ast.parse(inspect.getsource(machine.dispatch))
     words = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     assert set(items("machine.1")) == {w for w in words if re.fullmatch(r"--?[a-z][a-z-]*", str(w))}
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libmachine.redact import PATTERN, SHORTEST, redactor
+from libmachine.redact import PATTERN, SHORTEST, of_environment, redactor
 
 KEY = "sk-very-secret-0123456789"
 ODD = 'p/a"s+ s\\w\u00f6rd\n1'
@@ -189,6 +189,13 @@ def test_long_text_is_quick() -> None:
     for text in ("sk-" * 300_000, "-----BEGIN PRIVATE KEY-----" * 20_000, "-" * 10**6, "A" * 10**6):
         redact(text)
     redact("-----BEGIN PRIVATE KEY-----\n" + "A" * 10**6 + "-" * 10**5)
+
+
+def test_the_environment_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEW_API_KEY", "first-value-1")
+    assert of_environment(["first-value-1 x"]) == ["[redacted:NEW_API_KEY] x"]
+    monkeypatch.setenv("NEW_API_KEY", "second-value-2")
+    assert of_environment("first-value-1 second-value-2") == "first-value-1 [redacted:NEW_API_KEY]"
 
 
 def test_from_several_threads() -> None:

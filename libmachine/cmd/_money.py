@@ -10,7 +10,7 @@ from libmachine import console, env, prices
 from libmachine.budget import BudgetReached, Ledger, limit_of
 from libmachine.budget_guard import guarded, scripted_worst_case
 from libmachine.folder import Model
-from libmachine.harness import choose
+from libmachine.harness import choose, jev
 from libmachine.harness.base import Engine
 from libmachine.project import Project
 
@@ -40,7 +40,11 @@ class Purse:
         return guarded(engine, self.ledger, price_of(engine, self.price_as), what, worst_case_usd=worst)
 
     def judge(self, model: str) -> Engine:
-        """An engine for a judge's model, billed as judging."""
+        """An engine for a judge's model (jev/NAME: a decision model), billed as judging."""
+        if model.startswith(jev.PREFIX):
+            engine = jev.JevEngine(model, env.get("TYPESAFE_BASE_URL"), env.get("TYPESAFE_API_KEY"))
+            engine.needs_usage = self.ledger.is_limited() and price_of(engine, None) != prices.FREE
+            return self.bill(engine, "judge")
         return self.bill(choose.engine(Model(model), progress=console.say), "judge")
 
     def told(self, summary: str, failure: BaseException | None = None) -> None:

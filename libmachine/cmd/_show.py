@@ -32,7 +32,7 @@ def main(workspace: str | None, what: str | None, messages: bool, schema: str | 
     project = _cli.project(workspace)
     store = project.open_store()
     try:
-        record = resolve(what, store, project)
+        record = with_marks(resolve(what, store, project), store)
     finally:
         store.close()
     if messages:
@@ -77,6 +77,14 @@ def resolve(what: str, store: Store, project: Project) -> Record:
     row = store.index.run(oid)
     assert row is not None
     return _with_split(store.load_run(row), project)
+
+
+def with_marks(record: Record, store: Store) -> Record:
+    """A run with people's marks beside its scorecard, newest first."""
+    if record["type"] != "run":
+        return record
+    marks = [store.load_scorecard(oid) for oid in store.marks(record["id"])]
+    return arrange("run", {**record, "marks": marks}) if marks else record
 
 
 def _with_split(run: Record, project: Project) -> Record:
@@ -127,7 +135,19 @@ def _for_people(record: Record) -> str:
         rows.append(("error", record["error"]["message"]))
     room = console.width()
     text = console.table([[name, console.one_line(value, room)] for name, value in rows], room)
-    return text + _card(record["scorecard"]) if record.get("scorecard") else text.rstrip("\n")
+    if record.get("scorecard"):
+        text += _card(record["scorecard"]) + "\n"
+    return (text + "".join(_mark(card) for card in record.get("marks", ()))).rstrip("\n")
+
+
+def _mark(card: Record) -> str:
+    """A line for a person's mark."""
+    grade = card["grades"][0]
+    what = "" if grade["criterion"] == "*" else f" {grade['criterion']}:"
+    verdict = "good" if card["passed"] else "bad"
+    told = f"{verdict} {grade['score']:.2f} by {grade['grader'].partition(':')[2]}"
+    note = f": {grade['reason']}" if grade["reason"] else ""
+    return "mark     " + console.one_line(f"{what} {told}{note}", console.width() - 9) + "\n"
 
 
 def _card(card: Record) -> str:

@@ -126,12 +126,22 @@ def ask(engine: Engine, criterion: Criterion, run: Run, effort: str | None) -> V
 
 def messages(criterion: Criterion, run: Run, call_id: str) -> list[Message]:
     """The two messages of a call."""
-    rules = _RULES.format(criterion=criterion.description, levels=_levels(criterion.levels), call_id=call_id)
-    material: Record = {"input": _input(run), "output": _shown(run.output, PART_LIMIT)}
+    rules = _RULES.format(
+        criterion=criterion.description, levels=levels_text(criterion.levels), call_id=call_id
+    )
+    return [
+        {"role": "system", "content": rules},
+        {"role": "user", "content": canonical(material(run)).decode()},
+    ]
+
+
+def material(run: Run) -> Record:
+    """What a grader by a model is shown of a run, as data: input, output, tool calls, reference."""
+    shown: Record = {"input": _input(run), "output": _shown(run.output, PART_LIMIT)}
     calls = run.tool_calls
     if calls:
         size = _size(2 * len(calls))
-        material["tool_calls"] = _ends(
+        shown["tool_calls"] = _ends(
             calls,
             lambda call: {
                 "tool": call.name,
@@ -141,11 +151,8 @@ def messages(criterion: Criterion, run: Run, call_id: str) -> list[Message]:
             },
         )
     if run.target is not None:
-        material["reference"] = _reference(run.target)
-    return [
-        {"role": "system", "content": rules},
-        {"role": "user", "content": canonical(material).decode()},
-    ]
+        shown["reference"] = _reference(run.target)
+    return shown
 
 
 def _input(run: Run) -> Any:
@@ -195,7 +202,7 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _levels(levels: Any) -> str:
+def levels_text(levels: Any) -> str:
     """Levels from a list (worst first) or a table: score -> what it looks like, or name (worst first) ->
     what it looks like."""
     if isinstance(levels, Mapping) and levels:
@@ -218,4 +225,4 @@ def _listed(levels: Any) -> str:
     return "Levels:\n" + "\n".join(f"- {score}: {told}" for score, told in levels)
 
 
-__all__ = ["Verdict", "ask", "messages", "parse_verdict", "prompt_hash"]
+__all__ = ["Verdict", "ask", "levels_text", "material", "messages", "parse_verdict", "prompt_hash"]

@@ -52,14 +52,15 @@ class Reading(NamedTuple):
     problem: str | None
 
 
-class _Unusable(Exception):
-    """Why the reply cannot be used; never leaves this module."""
+class Unusable(Exception):
+    """Why the reply cannot be used; never leaves the readers."""
 
 
 class _Object(dict[str, Any]):
-    """A JSON object that remembers a key given twice with different values."""
+    """A JSON object that remembers a key given twice with different values, and where it begins."""
 
     conflict = False
+    start = 0
 
 
 def parse_verdict(
@@ -77,21 +78,26 @@ def read_verdict(reply: str | None, call_id: str | None = None, finish_reason: s
     """As parse_verdict, with the judge's reasoning where it gave one."""
     try:
         if finish_reason in ("length", "content_filter", "error"):
-            raise _Unusable(finish_reason)
+            raise Unusable(finish_reason)
         if not isinstance(reply, str) or not reply.strip():
-            raise _Unusable("empty")
-        text, cut = _visible(reply)
+            raise Unusable("empty")
+        text, cut = visible(reply)
         verdict = _choose(text, cut, call_id)
-        score = _score(verdict["score"])
-    except _Unusable as problem:
+        score = score_of(verdict["score"])
+    except Unusable as problem:
         return Reading(None, None, str(problem))
     except RecursionError:
         return Reading(None, None, "broken json")
+    return Reading(score, reasoning_of(verdict), None)
+
+
+def reasoning_of(verdict: dict[str, Any]) -> str | None:
+    """What a verdict gives as its reason, None if nothing."""
     reasons = (verdict.get(key) for key in ("reasoning", "reason", "explanation", "rationale"))
-    return Reading(score, next((r for r in reasons if isinstance(r, str) and r.strip()), None), None)
+    return next((r for r in reasons if isinstance(r, str) and r.strip()), None)
 
 
-def _visible(reply: str) -> tuple[str, bool]:
+def visible(reply: str) -> tuple[str, bool]:
     """The end of the reply without invisible characters, and whether its beginning was left out."""
     tail = reply[-READ:]
     return _strip_invisible(tail), len(tail) < len(reply)
@@ -104,34 +110,34 @@ def _strip_invisible(text: str) -> str:
 
 
 def _choose(text: str, cut: bool, call_id: str | None) -> dict[str, Any]:
-    """The object that holds the verdict. Raises _Unusable when none does, or several disagree."""
-    scan = _Scan(text, cut, call_id)
+    """The object that holds the verdict. Raises Unusable when none does, or several disagree."""
+    scan = Scan(text, cut, call_id)
     found = scan.objects()
     if call_id is not None:
         ours = [(end, o) for end, o in found if isinstance(o.get("id"), str) and o["id"].strip() == call_id]
         if not ours:
-            raise _Unusable("no verdict with this call's id")
+            raise Unusable("no verdict with this call's id")
         end, verdict = ours[-1]
         if call_id in scan.text[end:]:
-            raise _Unusable("the call's id again after the verdict")  # a later one that cannot be read?
+            raise Unusable("the call's id again after the verdict")  # a later one that cannot be read?
         if verdict.conflict:
-            raise _Unusable("duplicate keys")
+            raise Unusable("duplicate keys")
         return verdict
     verdicts = [o for _, o in found]
     if scan.broken:
-        raise _Unusable("broken json")
+        raise Unusable("broken json")
     if any(v.conflict for v in verdicts):
-        raise _Unusable("duplicate keys")
+        raise Unusable("duplicate keys")
     if verdicts:
-        if len({_score(v["score"]) for v in verdicts}) > 1:
-            raise _Unusable("several scores that differ")
+        if len({score_of(v["score"]) for v in verdicts}) > 1:
+            raise Unusable("several scores that differ")
         return verdicts[-1]
     if '"score"' in scan.text[scan.start :]:
-        raise _Unusable("broken json")
+        raise Unusable("broken json")
     return {"score": _line(scan.text[scan.start :])}
 
 
-class _Scan:
+class Scan:
     """One pass over a reply for the objects with a `score` key that stand on their own.
 
     Reasoning between <think> tags is passed over, and so is everything before a lone closing
@@ -148,7 +154,7 @@ class _Scan:
         self._spent = 0
 
     def objects(self) -> list[tuple[int, _Object]]:
-        """(end, object) in order of the text. Raises _Unusable for reasoning without an end."""
+        """(end, object) in order of the text. Raises Unusable for reasoning without an end."""
         found: list[tuple[int, _Object]] = []
         stray = False
         at = 0
@@ -157,6 +163,7 @@ class _Scan:
             if match.group() == "{":
                 value, at = self._object(match.start())
                 if value is not None and "score" in value:
+                    value.start = match.start()
                     found.append((at, value))
             elif match.group() == "}":
                 stray = True
@@ -165,7 +172,7 @@ class _Scan:
             else:
                 at = self._after_thinking(match.start(), at)
         if stray and self.cut:
-            raise _Unusable("broken json")  # the cut fell inside an object: what is left may be its inside
+            raise Unusable("broken json")  # the cut fell inside an object: what is left may be its inside
         return found
 
     def _after_thinking(self, opening: int, at: int) -> int:
@@ -173,7 +180,7 @@ class _Scan:
             if match.group(1):
                 self.text = self.text[:opening] + " " * (match.end() - opening) + self.text[match.end() :]
                 return match.end()
-        raise _Unusable("unfinished reasoning")
+        raise Unusable("unfinished reasoning")
 
     def _object(self, at: int) -> tuple[_Object | None, int]:
         """The object at a brace and where to read on. None for a brace that opens nothing readable."""
@@ -186,7 +193,7 @@ class _Scan:
         except ValueError:  # NaN, Infinity
             self._spent += COST
         if self._spent > EFFORT:
-            raise _Unusable("broken json")
+            raise Unusable("broken json")
         if self.call_id is not None:
             brace = self.text.find("{", at + 1)
             if self.call_id not in self.text[at : brace if brace >= 0 else None]:
@@ -224,16 +231,16 @@ def _refuse(constant: str) -> None:
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=float, parse_constant=_refuse, strict=False)
 
 
-def _score(value: object) -> float:
+def score_of(value: object) -> float:
     """A number in 0..1, or a string that holds one or names its scale (8/10, 4 out of 5, 85%)."""
     if isinstance(value, str):
         text = _plain_width(_strip_invisible(value)).strip()
         match = _VALUE.match(text)
         if not match or match.end() != len(text):
-            raise _Unusable("score not in 0..1")
+            raise Unusable("score not in 0..1")
         return _in_range(_number(match))
     if isinstance(value, bool) or not isinstance(value, float):
-        raise _Unusable("score not in 0..1")
+        raise Unusable("score not in 0..1")
     return _in_range(value)
 
 
@@ -248,7 +255,7 @@ def _number(match: re.Match[str]) -> float:
 
 def _in_range(value: float) -> float:
     if not -SLACK <= value <= 1 + SLACK:  # false for NaN too
-        raise _Unusable("score not in 0..1")
+        raise Unusable("score not in 0..1")
     return min(max(value, 0.0), 1.0) + 0.0  # -0.0 becomes 0.0
 
 
@@ -271,11 +278,11 @@ def _line(text: str) -> float:
     for marker in _MARKER.finditer(text):
         value = _VALUE.match(text, marker.end())
         if not value or not _LINE_END.match(text, value.end()):
-            raise _Unusable("no score")
+            raise Unusable("no score")
         values.add(_in_range(_number(value)))
         begins = begins or marker["start"] is not None
     if not begins:
-        raise _Unusable("no score")
+        raise Unusable("no score")
     if len(values) > 1:
-        raise _Unusable("several scores that differ")
+        raise Unusable("several scores that differ")
     return values.pop()

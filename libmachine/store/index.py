@@ -15,7 +15,7 @@ import orjson
 
 from libmachine.store import log
 
-FORMAT = 3
+FORMAT = 4
 _TABLES = """
 CREATE TABLE state (format INTEGER, offset INTEGER, mark TEXT);
 CREATE TABLE runs (
@@ -26,7 +26,8 @@ CREATE INDEX runs_machine ON runs (machine, pos);
 CREATE INDEX runs_key ON runs (key);
 CREATE INDEX runs_base ON runs (base);
 CREATE TABLE scorecards (
-  pos INTEGER PRIMARY KEY, id BLOB UNIQUE, run BLOB, rubric TEXT, score REAL, passed INTEGER);
+  pos INTEGER PRIMARY KEY, id BLOB UNIQUE, run BLOB, rubric TEXT, score REAL, passed INTEGER,
+  person INTEGER);
 CREATE INDEX scorecards_run ON scorecards (run, pos);
 CREATE TABLE others (pos INTEGER PRIMARY KEY, id BLOB UNIQUE, type TEXT, machine TEXT);
 """
@@ -159,7 +160,8 @@ class Index:
                 self._db.execute(f"INSERT OR IGNORE INTO runs VALUES ({','.join('?' * len(values))})", values)
             elif row["type"] == "scorecard":
                 values = [pos, oid, bytes.fromhex(row["run"]), row["rubric"], row["score"], row["passed"]]
-                self._db.execute("INSERT OR IGNORE INTO scorecards VALUES (?,?,?,?,?,?)", values)
+                values.append(bool(row.get("person")))
+                self._db.execute("INSERT OR IGNORE INTO scorecards VALUES (?,?,?,?,?,?,?)", values)
             else:
                 self._db.execute(
                     "INSERT OR IGNORE INTO others VALUES (?,?,?,?)", (pos, oid, row["type"], row["machine"])
@@ -202,8 +204,9 @@ class Index:
             edge = rows[-1][0]
 
     def scorecard(self, run: str) -> dict[str, Any] | None:
-        """Id, rubric, score and passed of a run's newest scorecard."""
-        query = "SELECT id, rubric, score, passed FROM scorecards WHERE run = ? ORDER BY pos DESC LIMIT 1"
+        """Id, rubric, score and passed of a run's newest scorecard, people's marks left out."""
+        where = "WHERE run = ? AND NOT person ORDER BY pos DESC LIMIT 1"
+        query = f"SELECT id, rubric, score, passed FROM scorecards {where}"
         rows = self._fetch(query, (bytes.fromhex(run),))
         if not rows:
             return None
@@ -211,10 +214,10 @@ class Index:
         passed = None if row[3] is None else bool(row[3])
         return {"id": row[0].hex(), "rubric": row[1], "score": row[2], "passed": passed}
 
-    def scorecards(self, run: str) -> list[str]:
-        """Ids of all scorecards of a run, newest first."""
-        query = "SELECT id FROM scorecards WHERE run = ? ORDER BY pos DESC"
-        return [row[0].hex() for row in self._fetch(query, (bytes.fromhex(run),))]
+    def scorecards(self, run: str, person: bool = False) -> list[str]:
+        """Ids of all scorecards of a run, newest first: of its graders, or people's marks."""
+        query = "SELECT id FROM scorecards WHERE run = ? AND person = ? ORDER BY pos DESC"
+        return [row[0].hex() for row in self._fetch(query, (bytes.fromhex(run), person))]
 
     def matching(self, prefix: str) -> list[tuple[str, str]]:
         """(type, id) of the records whose id begins with a prefix of hex digits."""

@@ -28,6 +28,8 @@ from libmachine.store import chain, layout, log
 from libmachine.store.index import Index
 from libmachine.store.objects import Objects
 
+PERSON = "person:"
+"""What the grader of a person's mark begins with; a mark is never a run's newest scorecard."""
 _INLINE = 1000
 """Bytes of a case's target and metadata that the log holds itself; more becomes an object."""
 _OWN = 10_000
@@ -131,9 +133,11 @@ class Store:
         """Store a scorecard (a plain record) and return it with its id."""
         layout.check_name(card["machine"])
         oid = self.blob(record_bytes(card))
-        row = {"type": "scorecard", "id": oid}
+        row: dict[str, Any] = {"type": "scorecard", "id": oid}
         row |= {name: card[name] for name in ("run", "machine", "rubric", "score", "passed")}
         row["cost_usd"] = card["usage"]["cost_usd"]
+        if any(grade["grader"].startswith(PERSON) for grade in card["grades"]):
+            row["person"] = True
         self._append(row, (card["run"],))
         return {**card, "id": oid}
 
@@ -219,16 +223,22 @@ class Store:
             return index is not None and index.run(oid) is not None
 
     def newest_scorecard(self, run: str) -> dict[str, Any] | None:
-        """Id, rubric, score and passed of a run's newest scorecard, or None."""
+        """Id, rubric, score and passed of a run's newest scorecard by its graders, or None."""
         with self._lock:
             index = self._index_for(run)
             return index.scorecard(run) if index else None
 
     def scorecards(self, run: str) -> list[str]:
-        """Ids of all scorecards of a run, newest first."""
+        """Ids of all scorecards of a run by its graders, newest first."""
         with self._lock:
             index = self._index_for(run)
             return index.scorecards(run) if index else []
+
+    def marks(self, run: str) -> list[str]:
+        """Ids of the scorecards of a run that are people's, newest first."""
+        with self._lock:
+            index = self._index_for(run)
+            return index.scorecards(run, person=True) if index else []
 
     def read_blob(self, oid: str) -> bytes:
         """The bytes of a blob. Raises MachineError if it is not here or damaged."""

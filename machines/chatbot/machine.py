@@ -51,6 +51,7 @@ CLOSERS = (  # at the beginning of the last sentence
     *("have a great day", "have a good day", "have a nice day", "have a wonderful day"),
 )
 
+_CHARACTER = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _GREETING = re.compile(r"(?:hi|hello|hey|good (?:morning|afternoon|evening))(?: there| again)?[,.!]+ ?")
 _LINK = re.compile(r"(?:and|but|so|also|anyway|well|please|now),? ")
 _MARK = re.compile(r" ?(?:[,.!:;—–]|-+\s)")
@@ -82,11 +83,8 @@ def count_words(text: str) -> int:
     """Number of words. A hyphenated word and a number are one; dashes, slashes and commas divide. Of
     Chinese and Japanese, which put no blanks, each character counts."""
     pieces = re.split(r"[\s—–/…]+|--+|\.{2,}|[,;:](?!\d)", text)
-    return sum(
-        max(1, len(re.findall("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]", piece)))
-        for piece in pieces
-        if any(char.isalnum() for char in piece)
-    )
+    others, single = zip(*(_CHARACTER.subn("", piece) for piece in pieces), strict=True)
+    return sum(single) + sum(any(char.isalnum() for char in piece) for piece in others)
 
 
 def filler(reply: str) -> str:
@@ -97,7 +95,7 @@ def filler(reply: str) -> str:
     marks are around a whole reply of several sentences.
     """
     text = _QUOTED_LINE.sub("", _CODE.sub("", _plain(reply)))
-    text = _QUOTATION.sub(_QUOTE, _unwrapped(text))
+    text = _QUOTATION.sub(_quote, _unwrapped(text))
     text = re.sub('["“”«»]', "", text)
     sentences = [bare for part in _SENTENCE_END.split(text) if (bare := _bare(part))]
     if not sentences:
@@ -130,8 +128,8 @@ def _begins(text: str, phrases: tuple[str, ...]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Lower case, plain apostrophes, no invisible characters, no bold or italics."""
-    text = unicodedata.normalize("NFKC", text).lower()
+    """Plain apostrophes and letters, no invisible characters, no bold or italics."""
+    text = unicodedata.normalize("NFKC", text)
     text = "".join(char for char in text if unicodedata.category(char) != "Cf")
     text = re.sub(r"(?<=\w)[’ʼ´`](?=\w)", "'", text)
     return re.sub(r"\*+|(?<!\w)_+|_+(?!\w)", "", text)
@@ -143,9 +141,16 @@ def _unwrapped(text: str) -> str:
     return whole[1] if whole and re.search(r"[.!?]\s+\S", whole[1]) else text
 
 
+def _quote(quotation: re.Match[str]) -> str:
+    """What stands for a quotation; its last mark stays if a sentence ends there: He says "no." We go."""
+    mark = quotation[0][-2:-1]
+    after = quotation.string[quotation.end() :].lstrip()[:1]
+    return _QUOTE + (mark if mark in ".!?" and after.isupper() else "")
+
+
 def _bare(part: str) -> str:
-    """A sentence from its first letter, digit or quotation on; empty if it has none."""
-    return re.sub(r"\s+", " ", re.sub(rf"^[^\w{_QUOTE}]+", "", part)).strip()
+    """A sentence in lower case from its first letter, digit or quotation on; empty if it has none."""
+    return re.sub(r"\s+", " ", re.sub(rf"^[^\w{_QUOTE}]+", "", part)).strip().lower()
 
 
 machine = Machine(
