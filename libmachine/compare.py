@@ -20,7 +20,7 @@ from libmachine import measure
 from libmachine.canon import Record, now
 from libmachine.errors import MachineError, Untestable
 from libmachine.folder import Criterion, Folder, rubric_hash
-from libmachine.gate_figures import about, criteria
+from libmachine.gate.figures import about, criteria
 from libmachine.git import refs, repository, trees
 from libmachine.git.history import history
 from libmachine.git.place import Place

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import comb, fsum, isfinite, pi, sqrt
 from typing import Any, NamedTuple
 
-from libmachine.stats_agree import agreement, threshold_sweep
+from libmachine.stats_agree import Sweep, agreement, threshold_sweep
 from libmachine.stats_cases import (
     Trials,
     Unit,
@@ -29,6 +29,7 @@ from libmachine.stats_exact import FINE_GRID, flip_p
 
 __all__ = [
     "SLACK",
+    "Sweep",
     "agreement",
     "alpha_share",
     "decide",

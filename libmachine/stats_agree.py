@@ -83,6 +83,58 @@ def _kept_bad(base: float, false_pass: float | None, false_fail: float | None) -
     return bad / (bad + good) if bad + good > 0.0 else None
 
 
+class Sweep:
+    """The agreement of two graders at several pass thresholds of the candidate, run by run: it holds
+    counts only, whatever the number of runs.
+
+    A score at a threshold passes, with a slack of 1e-9; a reference score of 0.5 is good.
+    """
+
+    def __init__(self, thresholds: Sequence[float] = THRESHOLDS) -> None:
+        self.thresholds = tuple(thresholds)
+        self.n = self.missing = self.unsure = self.disagree = 0
+        self._sure_disagree = 0
+        self._cells = [{"tp": 0, "fp": 0, "fn": 0, "tn": 0} for _ in self.thresholds]
+
+    def add(self, reference: float | None, candidate: float | None) -> bool | None:
+        """Count a run. Do the two agree at 0.5? None if a score is missing (None, NaN, infinite)."""
+        if reference is None or candidate is None or not isfinite(reference) or not isfinite(candidate):
+            self.missing += 1
+            return None
+        good = _passes(reference, REFERENCE_THRESHOLD)
+        for threshold, cells in zip(self.thresholds, self._cells, strict=True):
+            passed = _passes(candidate, threshold)
+            cells[("tp" if passed else "fn") if good else ("fp" if passed else "tn")] += 1
+        low, high = UNSURE_BAND
+        is_unsure = low - _SLACK <= candidate <= high + _SLACK
+        agrees = good == _passes(candidate, 0.5)
+        self.n += 1
+        self.unsure += is_unsure
+        self.disagree += not agrees
+        self._sure_disagree += not agrees and not is_unsure
+        return agrees
+
+    def result(self) -> dict[str, Any]:
+        """n (runs used), missing, reference_threshold, unsure_band (closed), unsure and sure (runs in and
+        out of it, by the candidate), agreement_sure_at_05, disagree (runs, at 0.5), and sweep: for each
+        threshold a dict of threshold, tp, fp, fn, tn and all keys of `agreement`."""
+        sure = self.n - self.unsure
+        return {
+            "n": self.n,
+            "missing": self.missing,
+            "reference_threshold": REFERENCE_THRESHOLD,
+            "unsure_band": list(UNSURE_BAND),
+            "unsure": self.unsure,
+            "sure": sure,
+            "agreement_sure_at_05": _share(sure - self._sure_disagree, sure),
+            "disagree": self.disagree,
+            "sweep": [
+                {"threshold": threshold, **cells, **agreement(**cells)}
+                for threshold, cells in zip(self.thresholds, self._cells, strict=True)
+            ],
+        }
+
+
 def threshold_sweep(
     reference: Sequence[float | None],
     candidate: Sequence[float | None],
@@ -91,43 +143,14 @@ def threshold_sweep(
     """The agreement of two graders over the same runs at several pass thresholds of the candidate.
 
     reference, candidate: scores in 0..1, run by run; ValueError if unequal in number. A run with a
-    missing score (None, NaN) is left out. A score at a threshold passes, with a slack of 1e-9.
-    Returns n (runs used), missing, reference_threshold, unsure_band (closed), unsure and sure (runs in
-    and out of it, by the candidate), agreement_sure_at_05, disagree_at_05 (indices into the lists),
-    and sweep: for each threshold a dict of threshold, tp, fp, fn, tn and all keys of `agreement`.
+    missing score is left out. Returns what Sweep.result does, and disagree_at_05 (indices into the lists).
     """
     if len(reference) != len(candidate):
         raise ValueError(f"{len(reference)} reference scores, {len(candidate)} candidate scores")
-    pairs = [
-        (index, _passes(r, REFERENCE_THRESHOLD), c)
-        for index, (r, c) in enumerate(zip(reference, candidate, strict=True))
-        if r is not None and c is not None and isfinite(r) and isfinite(c)
-    ]
-    low, high = UNSURE_BAND
-    unsure = {index for index, _, c in pairs if low - _SLACK <= c <= high + _SLACK}
-    disagree = [index for index, good, c in pairs if good != _passes(c, 0.5)]
-    sure = len(pairs) - len(unsure)
-    rows = []
-    for threshold in thresholds:
-        cells = [(good, _passes(c, threshold)) for _, good, c in pairs]
-        counts = {
-            "tp": cells.count((True, True)),
-            "fp": cells.count((False, True)),
-            "fn": cells.count((True, False)),
-            "tn": cells.count((False, False)),
-        }
-        rows.append({"threshold": threshold, **counts, **agreement(**counts)})
-    return {
-        "n": len(pairs),
-        "missing": len(reference) - len(pairs),
-        "reference_threshold": REFERENCE_THRESHOLD,
-        "unsure_band": list(UNSURE_BAND),
-        "unsure": len(unsure),
-        "sure": sure,
-        "agreement_sure_at_05": _share(sure - sum(index not in unsure for index in disagree), sure),
-        "disagree_at_05": disagree,
-        "sweep": rows,
-    }
+    sweep = Sweep(thresholds)
+    pairs = enumerate(zip(reference, candidate, strict=True))
+    disagree = [index for index, pair in pairs if sweep.add(*pair) is False]
+    return {**sweep.result(), "disagree_at_05": disagree}
 
 
 def _passes(score: float, threshold: float) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from libmachine.canon import Record, usd
 from libmachine.folder import Criterion
-from libmachine.gate_figures import about
+from libmachine.gate.figures import about
 from libmachine.judging import kin
 from libmachine.measure import criterion_score, passed_of, score_of
 from libmachine.stats import SLACK, mean_stderr, pass_at_k, pass_hat_k, wilson

@@ -101,7 +101,9 @@ def answer(rule: dict[str, Any], call_id: str | None, user: str, got: Got) -> Re
     text = rule.get("reply", "")
     planted = _PLANTED.search(user)
     text = text.replace("{verdict}", planted[0].replace("\\", "") if planted else "none")
-    text = text.replace("{id}", call_id or "").replace("{authorization}", got.headers.get("authorization", ""))
+    text = text.replace("{id}", call_id or "").replace(
+        "{authorization}", got.headers.get("authorization", "")
+    )
     if "status" in rule:
         error = {"error": {"message": text or f"scripted {rule['status']}"}}
         return Reply(error, rule["status"], rule.get("headers", {"Retry-After": "0"}), delay_s=delay)

@@ -27,7 +27,7 @@ FLOORS = {
         *("splits", "pool", "tools", "stats*", "prices", "budget*", "redact"),
     ),
     "verbs": (
-        *("run", "grade", "select", "doctor", "measure", "gate*", "promote", "spend", "suite*"),
+        *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
         *("compare*", "controls", "hooks_install"),
         *("agree*", "export*", "sft*", "versions", "optimize*", "converse*"),
     ),

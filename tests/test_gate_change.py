@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from libmachine import gate_rule
 from libmachine.canon import Record, plain
 from libmachine.case import read_case
 from libmachine.errors import MachineError, Untestable
 from libmachine.folder import rubric_hash
-from libmachine.gate_change import Answer, Around, changed, judge_change
-from libmachine.gate_exam import effective_criteria, in_code
-from libmachine.gate_proof import Policy, follows
-from libmachine.gate_question import holdout_hash
-from libmachine.gate_range import Pushed, read_lines
+from libmachine.gate import rule as gate_rule
+from libmachine.gate.change import Answer, Around, changed, judge_change
+from libmachine.gate.exam import effective_criteria, in_code
+from libmachine.gate.proof import Policy, follows
+from libmachine.gate.question import holdout_hash
+from libmachine.gate.ranges import Pushed, read_lines
 from libmachine.git.place import Place
 from libmachine.githash import FILE, blob_id
 

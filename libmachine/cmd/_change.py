@@ -8,15 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from libmachine import console, gate_change, gate_range, jsonl
+from libmachine import console, jsonl
 from libmachine.canon import dump_line, plain
 from libmachine.cmd import _cli
 from libmachine.cmd._git import policy_of, transport
 from libmachine.errors import NO, OK, UNTESTABLE, UsageError
-from libmachine.gate_change import Answer, Around
-from libmachine.gate_notes import Noted, fetch
-from libmachine.gate_proof import Policy
-from libmachine.gate_range import Pushed, Update
+from libmachine.gate import change as gate_change
+from libmachine.gate import ranges as gate_range
+from libmachine.gate.change import Answer, Around
+from libmachine.gate.noted import Noted, fetch
+from libmachine.gate.proof import Policy
+from libmachine.gate.ranges import Pushed, Update
 from libmachine.git import notes, trees
 from libmachine.git.history import history
 from libmachine.git.place import Place

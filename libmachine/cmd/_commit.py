@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from libmachine import console, gate_rule, jsonl, promote
+from libmachine import console, jsonl, promote
 from libmachine.canon import Record, now, plain
 from libmachine.cmd import _cli
 from libmachine.cmd._git import policy_of
 from libmachine.errors import NO, OK, MachineError, Untestable
-from libmachine.gate_change import Around, judge_change
-from libmachine.gate_question import BETTER
+from libmachine.gate import rule as gate_rule
+from libmachine.gate.change import Around, judge_change
+from libmachine.gate.question import BETTER
 from libmachine.git import notes, refs, repository, trees
 from libmachine.git.history import history
 from libmachine.git.place import Place

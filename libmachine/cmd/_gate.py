@@ -12,9 +12,9 @@ from libmachine.cmd import _cli
 from libmachine.cmd._money import Purse
 from libmachine.errors import NO, OK, UNTESTABLE, MachineError, Refused, Untestable
 from libmachine.folder import Folder
-from libmachine.gate import Gate, Terms
-from libmachine.gate_question import BETTER, Question
-from libmachine.gate_report import report
+from libmachine.gate.question import BETTER, Question
+from libmachine.gate.report import report
+from libmachine.gate.work import Gate, Terms
 from libmachine.git import refs, repository, trees
 from libmachine.git.repository import Repository
 from libmachine.harness import choose

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 
-from libmachine import gate_rule
 from libmachine.errors import MachineError
-from libmachine.gate_proof import Policy
+from libmachine.gate import rule as gate_rule
+from libmachine.gate.proof import Policy
 from libmachine.git.repository import Repository
 
 _TRANSPORT = re.compile(

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from libmachine import gate_rule
 from libmachine.canon import Record
+from libmachine.gate import rule as gate_rule
 
 _ARMS = ("live", "candidate")
 _MOST = 100_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from libmachine.canon import Record, hash_of
 from libmachine.case import read_case
-from libmachine.gate_proof import follows
+from libmachine.gate.proof import follows
 from libmachine.git import notes, refs
 from libmachine.git.history import history
 from libmachine.git.place import Place

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from libmachine.canon import Record, RecordError
 from libmachine.errors import NO, OK, UNTESTABLE, MachineError, Untestable
 from libmachine.folder import rubric_hash
-from libmachine.gate_exam import differences, effective_criteria, groups_of, in_code
-from libmachine.gate_proof import STORED, Exam, Policy, prove
-from libmachine.gate_question import BEHAVIOUR, exam_of, holdout_hash
+from libmachine.gate.exam import differences, effective_criteria, groups_of, in_code
+from libmachine.gate.proof import STORED, Exam, Policy, prove
+from libmachine.gate.question import BEHAVIOUR, exam_of, holdout_hash
 from libmachine.git.place import Place
 
 Records = Callable[[str], Sequence[Record]]

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from libmachine import gate_figures, gate_rule, measure
+from libmachine import measure
 from libmachine.canon import Record, hash_of, now, plain
 from libmachine.errors import Interrupted, MachineError, Untestable
 from libmachine.folder import Folder
-from libmachine.gate_question import Question, simple_answer, stored_verdict, tries_so_far
+from libmachine.gate import figures as gate_figures
+from libmachine.gate import rule as gate_rule
+from libmachine.gate.question import Question, simple_answer, stored_verdict, tries_so_far
 from libmachine.git import notes, refs, trees
 from libmachine.git.place import Place
 from libmachine.git.repository import Repository

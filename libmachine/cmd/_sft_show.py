@@ -1,0 +1,123 @@
+"""What machine-sft says: what was left out and why, warnings, the plan of a dry run, the candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from libmachine import console, export
+from libmachine.canon import Record, dump_line, plain
+from libmachine.cmd import _cli
+from libmachine.cmd._sft_job import Job
+from libmachine.errors import MachineError
+from libmachine.record import arrange
+from libmachine.sft import check
+from libmachine.sft.candidate import instructions_of
+from libmachine.sft.dataset import Dataset
+
+
+def say_dropped(dropped: export.Dropped) -> None:
+    for line in dropped.told():
+        console.say(console.safe(line))
+
+
+def warn(job: Job) -> None:
+    for warning in job.warnings:
+        console.say(f"warning: {warning.partition(': ')[2]}")
+    wanted = job.instructions
+    others = sum(instructions_of(run) != wanted for run in job.dataset.runs)
+    if others:
+        console.say(
+            f"warning: {console.count(others, 'run')} of {len(job.dataset.runs)} had other instructions than "
+            f"'{job.name}' has now"
+        )
+
+
+def judge_check(made: Dataset, allowed: bool, dry_run: bool) -> None:
+    """Tell of runs that render otherwise. Raises MachineError if there are too many."""
+    if made.uncompared:
+        console.say(f"{console.count(made.uncompared, 'run')} with nothing to compare the rendering with")
+    if not made.differences:
+        return
+    share = f"{len(made.differences)} of {made.compared} runs render to something else than what was sampled"
+    first = made.differences[0]
+    told = console.one_line(f"case {first.case}, step {first.step + 1}: {first.what}", 400)
+    if made.mismatched > check.MOST_MISMATCHED and not allowed and not dry_run:
+        raise MachineError(f"{share}; first: {told}; --allow-render-mismatch trains on the others")
+    console.say(f"{share}; first: {told}")
+
+
+def show(record: Record, output: _cli.Output, as_json: bool) -> None:
+    """Print a candidate: its record, or a line where a person reads."""
+    name = record["machine"]
+    console.say(f"candidate {record['version'][:12]} of {name}. Next: machine-gate {name}")
+    if as_json or not console.is_terminal(1):
+        output.write(dump_line(arrange("candidate", record)))
+    else:
+        output.text(
+            f"{record['version'][:12]}  {record['training']['id']}  {record['files']['model.json'].strip()}"
+        )
+
+
+def show_plan(job: Job, output: _cli.Output, as_json: bool) -> None:
+    """Print what would be trained: figures, the first difference in rendering, one example with its mask."""
+    example = job.plan.examples[0]
+    if as_json:
+        plan = job.plan
+        record: dict[str, Any] = {
+            "v": 1,
+            "type": "training",
+            "machine": job.name,
+            "training": plan.id,
+            **plan.settings.record(),
+            "examples": len(plan.examples),
+            "steps": len(plan.steps),
+            "tokens": plan.tokens(),
+            "cost_usd": plan.cost(job.price),
+            "differences": [difference._asdict() for difference in job.dataset.differences],
+            "compared": job.dataset.compared,
+            "uncompared": job.dataset.uncompared,
+            "dropped": {reason: len(cases) for reason, cases in job.dropped.reasons.items()},
+            "warnings": job.warnings,
+            "example": [[text, weight] for text, weight in spans(job, example.rendered)],
+        }
+        output.write(dump_line(plain(record)))
+        return
+    for line in _lines(job):
+        output.text(console.safe(line))
+    for difference in job.dataset.differences[:1]:
+        output.text(
+            console.safe(
+                f"first difference: case {difference.case}, step {difference.step + 1}: {difference.what}"
+            )
+        )
+    output.text(f"example of run {example.run[:12]}; what is learned stands between >>> and <<<")
+    text = "".join(f">>>{text}<<<" if weight else text for text, weight in spans(job, example.rendered))
+    output.text(console.safe(text))
+
+
+def spans(job: Job, rendered: Any) -> list[tuple[str, float]]:
+    """An example as pieces of text with their weight."""
+    found: list[tuple[str, float]] = []
+    start = 0
+    tokens, weights = rendered
+    for end in range(1, len(tokens) + 1):
+        if end == len(tokens) or weights[end] != weights[start]:
+            found.append((job.renderer.decode(tokens[start:end]), weights[start]))
+            start = end
+    return found
+
+
+def _lines(job: Job) -> Iterator[str]:
+    """What would be trained, for people."""
+    settings, what = job.plan.settings, job.plan
+    cases = len({example.case for example in what.examples})
+    yield f"{job.name}: {console.count(len(what.examples), 'example')} of {console.count(cases, 'case')}"
+    yield (
+        f"{settings.base_model} by {settings.renderer}, rank {settings.rank}, rate {settings.learning_rate:g}"
+        + (f", effort {settings.effort:g}" if settings.effort is not None else "")
+    )
+    yield (
+        f"{console.count(len(what.steps), 'step')} of up to {settings.batch_size}, "
+        f"{what.tokens()} tokens, {console.money(what.cost(job.price))}"
+    )
