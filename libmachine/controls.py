@@ -14,11 +14,12 @@ from libmachine.canon import Record, RecordError, canonical
 from libmachine.case import identity
 from libmachine.define import Check, Run
 from libmachine.errors import MachineError, ProviderError, Untestable
-from libmachine.grade import SLACK, Grading
+from libmachine.grade import Grading
 from libmachine.graders import check
 from libmachine.harness import loop
 from libmachine.harness.base import Completion, Request, Sampling
 from libmachine.load import Loaded
+from libmachine.record import SLACK
 from libmachine.run import tool_set
 
 _FIELDS = {"id", "input", "files", "output"}

@@ -17,11 +17,10 @@ from libmachine.folder import Criterion, rubric_hash
 from libmachine.graders import check
 from libmachine.judging import Judging
 from libmachine.load import Loaded
-from libmachine.record import arrange
+from libmachine.record import SLACK, arrange
 from libmachine.splits import todays_cases
 from libmachine.store.store import Store
 
-SLACK = 1e-9
 NO_SPEND = {
     "calls": 0,
     "prompt_tokens": 0,
@@ -59,12 +58,13 @@ class Grading:
     def identity(self, criterion: str, run: Record) -> str:
         """Who grades a criterion of a run: a check with the hash of the code it is part of, a model with
         its effort and the hash of its prompt or question, or both graders of an escalation."""
-        return self._identity(self.machine.graders[criterion], run)
+        return self.identity_of(self.machine.graders[criterion], run)
 
-    def _identity(self, grader: Grader, run: Record) -> str:
+    def identity_of(self, grader: Grader, run: Record) -> str:
+        """Who a grader is that need not be the machine's own."""
         if isinstance(grader, Escalation):
             low, high = grader.unsure
-            cheap, stronger = self._identity(grader.cheap, run), self._identity(grader.stronger, run)
+            cheap, stronger = self.identity_of(grader.cheap, run), self.identity_of(grader.stronger, run)
             return f"{cheap} unsure {low:g}-{high:g} {stronger}"
         if isinstance(grader, Judge):
             return self.judging.identity(grader, run)

@@ -11,10 +11,10 @@ from libmachine import console
 from libmachine.canon import Record, dump_line
 from libmachine.cmd import _cli, _select
 from libmachine.errors import MachineError
-from libmachine.grade import SLACK, Grading
+from libmachine.grade import Grading
 from libmachine.load import find, load
 from libmachine.project import Project
-from libmachine.record import arrange
+from libmachine.record import SLACK, arrange
 from libmachine.splits import Splits
 from libmachine.store.store import Store
 from libmachine.times import since as moment

@@ -1,4 +1,4 @@
-"""What machine-sft works with: the trainer it has found, and the whole of a training before money is spent."""
+"""What machine-sft works with: the trainer it has found, and all of a training before money is spent."""
 
 from __future__ import annotations
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
-import shutil
-import subprocess
 import sys
-import sysconfig
 
 from libmachine import __version__
 from libmachine.cmd import COMMANDS, _cli
@@ -60,8 +56,10 @@ def overview() -> str:
 def _exec(verb: str, words: list[str]) -> int:
     name = f"machine-{verb}"
     own = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), name)
-    program = own if os.access(own, os.X_OK) else shutil.which(name)
+    program = own if os.access(own, os.X_OK) else _which(name)
     if program is None:
+        import difflib
+
         near = difflib.get_close_matches(verb, [command.verb for command in COMMANDS], 1)
         hint = f"did you mean '{near[0]}'?" if near else "machine --help lists the verbs"
         sys.stderr.write(f"fatal: no verb '{verb}'; {hint}\n")
@@ -73,6 +71,15 @@ def _exec(verb: str, words: list[str]) -> int:
             os.execv("/bin/sh", ["sh", program, *words])
         sys.stderr.write(f"fatal: cannot run '{program}': {(error.strerror or '').lower()}\n")
         return _CANNOT
+
+
+def _which(name: str) -> str | None:
+    """A program on PATH. shutil does the same, and costs as much to import as the rest of this module."""
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        path = os.path.join(folder or ".", name)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    return None
 
 
 def _help(words: list[str]) -> int:
@@ -89,17 +96,21 @@ def _help(words: list[str]) -> int:
 
 
 def _man_folders() -> list[str]:
+    import sysconfig
+
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     share = os.path.join(sysconfig.get_path("data"), "share", "man")
     return [f"{checkout}/man", *(f"{share}/man{section}" for section in "157")]
 
 
 def _page(page: str) -> int:
-    if shutil.which("man") and os.isatty(1):
+    import subprocess
+
+    if _which("man") and os.isatty(1):
         return subprocess.run(["man", "-l", page], check=False).returncode
-    if shutil.which("groff"):
+    if _which("groff"):
         return subprocess.run(["groff", "-mandoc", "-Tutf8", "-P-cbou", page], check=False).returncode
-    if shutil.which("mandoc"):
+    if _which("mandoc"):
         return subprocess.run(["mandoc", page], check=False).returncode
     with open(page) as file:
         return _shown(file.read())
