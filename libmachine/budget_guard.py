@@ -97,6 +97,9 @@ class Guarded:
         wasted = list(getattr(completion, "wasted", ()))[call.billed :]
         unknown = getattr(completion, "unknown_bills", 0) - call.unknown
         self._settle(call, [completion, *wasted], unknown)
+        for reply in getattr(completion, "wasted", ()):
+            if reply.cost_usd is None:
+                reply.cost_usd = usd(self.bill(reply))
         if completion.cost_usd is None:
             completion.cost_usd = usd(self.bill(completion))
         return completion

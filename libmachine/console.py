@@ -86,9 +86,11 @@ def _pad(text: str, wide: int, right: bool) -> str:
 
 
 def say(text: str) -> None:
-    """A line of talk on stderr. A closed or full stderr loses the talk, never the work."""
+    """A line of talk on stderr, without secrets. A closed or full stderr loses the talk, never the work."""
+    from libmachine.redact import of_environment as redacted  # only talk needs it
+
     try:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(redacted(text) + "\n")
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         pass

@@ -72,20 +72,26 @@ class Run:
     @property
     def tool_calls(self) -> list[ToolCall]:
         """Every tool call in order, with its result."""
-        results = {m.get("tool_call_id"): m.get("content") for m in self.messages if m["role"] == "tool"}
-        good = {t["id"]: t["ok"] for step in self.record.get("steps", ()) for t in step.get("tools", ())}
-        return [
-            ToolCall(
-                id=call["id"],
-                name=call["function"]["name"],
-                arguments=call["function"]["arguments"],
-                result=results.get(call["id"]),
-                ok=bool(good.get(call["id"], False)),
-            )
-            for message in self.messages
-            if message["role"] == "assistant"
-            for call in message.get("tool_calls") or ()
-        ]
+        used = {step.get("message"): step.get("tools", ()) for step in self.record.get("steps", ())}
+        calls = []
+        for at, message in enumerate(self.messages):
+            if message["role"] != "assistant" or not message.get("tool_calls"):
+                continue
+            # Some endpoints use an id again in a later turn: what answers a call stands right after it.
+            answers = itertools.takewhile(lambda m: m["role"] == "tool", self.messages[at + 1 :])
+            results = {answer.get("tool_call_id"): answer.get("content") for answer in answers}
+            good = {tool["id"]: tool["ok"] for tool in used.get(at, ())}
+            calls += [
+                ToolCall(
+                    id=call["id"],
+                    name=call["function"]["name"],
+                    arguments=call["function"]["arguments"],
+                    result=results.get(call["id"]),
+                    ok=bool(good.get(call["id"], False)),
+                )
+                for call in message["tool_calls"]
+            ]
+        return calls
 
 
 def text_of(content: Any) -> str:

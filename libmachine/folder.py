@@ -212,6 +212,14 @@ def _criterion(name: str, item: Any, where: str) -> Criterion:
         raise MachineError(f"{where}: [{name}] is an audit, which has no weight; drop 'weight' or 'role'")
     weight = 0.0 if role == "audit" else item.get("weight", 1)
     _number(weight, 0, 1e9, f"{where}: [{name}] weight")
+    levels = item.get("levels")
+    texts = list(levels.values()) if isinstance(levels, Mapping) else levels
+    if levels is not None and not (
+        isinstance(texts, list) and len(texts) > 1 and all(isinstance(told, str) for told in texts)
+    ):
+        raise MachineError(
+            f"{where}: [{name}] levels is a list of two texts or more, worst first, or a table score = text"
+        )
     for field in ("pass_at", "guard"):
         if item.get(field) is not None:
             _number(item[field], 0, 1, f"{where}: [{name}] {field}")

@@ -18,6 +18,7 @@ from libmachine.graders import check
 from libmachine.judging import Judging
 from libmachine.load import Loaded
 from libmachine.record import SLACK, arrange
+from libmachine.redact import of_environment as redacted
 from libmachine.splits import todays_cases
 from libmachine.store.store import Store
 
@@ -40,6 +41,11 @@ class Grading:
         self.rubric = rubric_hash(machine.criteria)
         self._cases = todays_cases(machine.folder)
         self._checks = threading.Lock()  # an author's function need not bear two threads
+
+    @property
+    def judged(self) -> set[str]:
+        """Criteria that a model judges."""
+        return {name for name, grader in self.machine.graders.items() if isinstance(grader, Judge)}
 
     @property
     def has_judges(self) -> bool:
@@ -225,6 +231,12 @@ def total(
     return min(1.0, max(0.0, score)), passed
 
 
+def why_ungraded(card: Record) -> str:
+    """Why a scorecard has no score, in words."""
+    errors = [grade for grade in card["grades"] if grade.get("error")]
+    return f"{errors[0]['criterion']}: {errors[0]['error']}" if errors else "no criterion applies"
+
+
 def known_grades(store: Store, run: Record) -> dict[str, Record]:
     """Key -> newest grade with an answer, over all scorecards of a run."""
     known: dict[str, Record] = {}
@@ -253,5 +265,5 @@ def grade_and_store(
             if grading.is_current(asked, card):
                 return arrange("run", {**asked, "scorecard": card}), False
             known = known_grades(store, run)
-    card = store.add_scorecard(plain(grading.grade(asked, known)))
+    card = store.add_scorecard(redacted(plain(grading.grade(asked, known))))
     return arrange("run", {**asked, "scorecard": card}), True

@@ -7,7 +7,7 @@ with today's id, target and metadata; a key that another process is buying is wa
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from libmachine.harness import loop
 from libmachine.harness.base import Engine, Sampling
 from libmachine.load import Loaded
 from libmachine.record import arrange
+from libmachine.redact import of_environment as redacted
 from libmachine.splits import Splits
 from libmachine.store.store import Store
 from libmachine.tools import Tool
@@ -114,10 +115,15 @@ class Runner:
         return hash_of([self.conditions, case["identity"]])
 
     def run(
-        self, cases: Iterable[Record], concurrency: int, ordered: bool, stop: threading.Event
+        self,
+        cases: Iterable[Record],
+        concurrency: int,
+        ordered: bool,
+        stop: threading.Event,
+        then: Callable[[Outcome], Outcome] = lambda outcome: outcome,
     ) -> Iterator[Outcome]:
-        """Outcomes as they come, or in the order of the cases."""
-        return pool.stream(self.finish, self.jobs(cases), concurrency, ordered, stop)
+        """Outcomes as they come, or in the order of the cases. then: done to each where it was run."""
+        return pool.stream(lambda job: then(self.finish(job)), self.jobs(cases), concurrency, ordered, stop)
 
     def is_stored(self, job: Job) -> bool:
         """Would this job be replayed?"""
@@ -154,7 +160,9 @@ class Runner:
             return None
         run = self.store.load_run(row, scorecard=False)
         run["case"] = _case_of_run(job.case, run["case"]["input"])
-        return Outcome(arrange("run", {**run, "split": self.splits.of(job.case["identity"])}), False)
+        # target and metadata are today's, as the caller gave them
+        run = redacted({**run, "split": self.splits.of(job.case["identity"])})
+        return Outcome(arrange("run", run), False)
 
     def _buy(self, job: Job) -> Record:
         case, parts = job.case, {}
@@ -178,7 +186,7 @@ class Runner:
             keep,
         )
         if case.get("files"):
-            before = self.store.files(case["files"])
+            before = self.store.files(redacted(case["files"]))
             finished["workspace"] = {"before": before, "after": before}
             parts["before"] = before
         parts |= {f"tokens.{number}": oid for number, oid in enumerate(tokens)}
@@ -197,7 +205,7 @@ class Runner:
             "key": job.key,
             **finished,
         }
-        run = plain(run)
+        run = redacted(plain(run))
         stored = self.store.add_run(run, job.base, parts)
         return arrange("run", {**stored, "split": self.splits.of(case["identity"])})
 

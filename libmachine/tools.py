@@ -18,6 +18,7 @@ from typing import Any
 
 from libmachine.canon import RecordError, canonical, hash_of, loads, plain
 from libmachine.errors import MachineError
+from libmachine.redact import of_environment as redacted
 
 RESULT_LIMIT = 50_000
 """Characters of a result that the model sees; the rest is cut out of the middle, visibly."""
@@ -69,7 +70,7 @@ class Tool:
             return _failed(f"arguments of '{self.name}' {error}", started)
         try:
             result = self.function(**values)
-            content = _as_text(result)
+            content = redacted(_as_text(result))
         except Exception as error:
             return _failed(f"{type(error).__name__}: {error}", started)
         cut, truncated = cut_middle(content, RESULT_LIMIT)
@@ -150,8 +151,9 @@ def _names(code: Any) -> set[str]:
 
 
 def _failed(text: str, started: float) -> Outcome:
-    told, truncated = cut_middle(str(plain(f"error: {text}")), RESULT_LIMIT)
-    return Outcome(told, False, str(plain(text))[:500], truncated, time.monotonic() - started)
+    text = redacted(str(plain(text)))  # before it is cut: half a key is still one
+    told, truncated = cut_middle(f"error: {text}", RESULT_LIMIT)
+    return Outcome(told, False, text[:500], truncated, time.monotonic() - started)
 
 
 def unknown(name: str, known: list[str]) -> Outcome:

@@ -7,10 +7,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 900
+
+# A loaded machine is no fault of the code: no example has a deadline.
+hypothesis.settings.register_profile("ours", deadline=None)
+hypothesis.settings.load_profile("ours")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

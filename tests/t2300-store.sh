@@ -157,7 +157,7 @@ rm -f "$loose"; planted "run $id: object is missing"
 grep "\"id\":\"$card\"" ../sound/records | sed "s/$card/$(printf '%040d' 7)/" >>"$log"; planted "scorecard $(printf '%040d' 7): object is missing"
 head -c 100 ../sound/records >>"$log"; planted "torn line at byte"
 sed -i '2s/.*/{"type":"run"/' "$log"; planted "no JSON object" 2 # and its scorecard hangs in the air
-echo '{"type":"run","id":"x"}' >>"$log"; planted "run row has no 'machine'"
+echo '{"type":"run","id":"x"}' >>"$log"; planted "'id' of the run row is no id"
 echo '{"type":"spaceship","id":"'"$id"'","machine":"say"}' >>"$log"; planted "unknown type 'spaceship'"
 forged=$(echo '{"v":1,"type":"run","machine":"say"}' | store_git hash-object -w --stdin)
 sed -n 1p ../sound/records | sed "s/\"id\":\"[0-9a-f]*\"/\"id\":\"$forged\"/" >>"$log"; planted "run $forged: "

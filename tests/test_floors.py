@@ -20,11 +20,11 @@ MOST_LINES = 400
 FLOORS = {
     "base": (
         *("env", "errors", "githash", "canon", "tables", "record", "case", "define"),
-        *("jsonl", "console", "times"),
+        *("jsonl", "console", "times", "redact"),
     ),
     "parts": (
         *("git", "store", "harness", "graders", "judging", "sandbox", "folder", "load", "project"),
-        *("splits", "pool", "tools", "stats*", "prices", "budget*", "redact"),
+        *("splits", "pool", "tools", "stats*", "prices", "budget*", "tinkerd"),
     ),
     "verbs": (
         *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
@@ -44,6 +44,7 @@ PARTS = {
     "harness": {"folder", "tools", "prices"},
     "graders": {"folder", "harness", "tools"},
     "judging": {"folder", "graders", "harness"},
+    "tinkerd": {"harness"},
     "budget*": {"store", "harness", "prices"},
 }
 

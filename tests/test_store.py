@@ -639,8 +639,11 @@ def test_the_chain_goes_on_from_packed_refs(directory: str) -> None:
     assert git(directory, "rev-list", chain.ref_of("say")).split()[1:] == before
 
 
-def test_a_lock_left_by_the_dead_does_not_hold_up_the_chain(directory: str) -> None:
+def test_a_lock_left_by_the_dead_does_not_hold_up_the_chain(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled(directory, 2)
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits"))
     os.symlink("machine", f"{directory}/{chain.ref_of('say')}.lock")
     store = opened(directory)
     oid = put(store, 9)

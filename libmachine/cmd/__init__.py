@@ -32,6 +32,7 @@ COMMANDS = (
     Command("revert", "porcelain", "make an earlier version live again"),
     Command("sync", "porcelain", "share versions and verdicts with a remote"),
     Command("budget", "porcelain", "run a command under one budget"),
+    Command("tinkerd", "porcelain", "train the local model for clients of the Tinker protocol"),
     Command("init", "porcelain", "make a project and its store"),
     Command("doctor", "porcelain", "say what works here and how to mend the rest"),
     Command("fsck", "porcelain", "check the store"),

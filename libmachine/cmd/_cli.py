@@ -111,7 +111,7 @@ def _fail(text: str, code: int) -> int:
     if os.environ.get("MACHINE_DEBUG") == "1":
         import traceback
 
-        traceback.print_exc()
+        console.say(traceback.format_exc().rstrip())
     console.say(console.safe(text))
     return code
 

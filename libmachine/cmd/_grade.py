@@ -10,8 +10,8 @@ from libmachine import console, env, jsonl, pool
 from libmachine.canon import Record, RecordError, dump_line, hash_of, plain
 from libmachine.cmd import _cli
 from libmachine.cmd._money import Purse
-from libmachine.grade import Grading, grade_and_store
-from libmachine.judging import Judging, family
+from libmachine.grade import Grading, grade_and_store, why_ungraded
+from libmachine.judging import Judging, kin
 from libmachine.load import load
 from libmachine.project import Project
 from libmachine.record import read_record, record_id
@@ -58,6 +58,9 @@ def main(
         judging.close()
 
 
+REJUDGED_WARNING = 20
+
+
 class _Grader:
     """Grades one run after another, of any mix of machines, and counts."""
 
@@ -76,6 +79,7 @@ class _Grader:
         self._keeping = threading.Lock()
         self.counts = {"graded": 0, "known": 0, "ungraded": 0, "failed": 0}
         self._kin: set[str] = set()
+        self._rejudged = 0
 
     def grade(self, run: Record) -> tuple[Record, bool]:
         """The run with its scorecard, and whether anything was asked."""
@@ -86,7 +90,25 @@ class _Grader:
             grading = self._gradings[run["machine"]]
         with self._keeping:  # two lines of one foreign run are one run
             keep(self.store, run)
+            if grading.has_judges and not self.regrade:
+                self._watch_judges(grading, run)
         return grade_and_store(grading, self.store, run, self.regrade)
+
+    def _watch_judges(self, grading: Grading, run: Record) -> None:
+        """Warn when more than a few runs are to be judged again only because the judge is another."""
+        newest = self.store.newest_scorecard(run["id"])
+        if newest is None or self._rejudged > REJUDGED_WARNING:
+            return
+        for grade in self.store.load_scorecard(newest["id"])["grades"]:
+            now = grading.identity(grade["criterion"], run) if grade["criterion"] in grading.judged else None
+            if now is not None and str(grade["grader"]).startswith("judge:") and grade["grader"] != now:
+                self._rejudged += 1
+                if self._rejudged > REJUDGED_WARNING:
+                    console.say(
+                        f"warning: more than {REJUDGED_WARNING} runs are judged again only because the judge "
+                        f"changed, from {grade['grader']} to {now}; ^C stops, and keeps what is judged"
+                    )
+                break
 
     def count(self, graded: tuple[Record, bool]) -> None:
         """Count one run; say what is wrong with it."""
@@ -97,14 +119,12 @@ class _Grader:
             self.tally.note(f"run {run['id'][:12]} failed and is not graded")
             return
         self.counts["graded" if asked else "known"] += 1
-        errors = [grade for grade in card["grades"] if grade.get("error")]
         if card["score"] is None:
             self.counts["ungraded"] += 1
-            why = f"{errors[0]['criterion']}: {errors[0]['error']}" if errors else "no criterion applies"
-            self.tally.note(f"run {run['id'][:12]} is ungraded: {why}")
+            self.tally.note(f"run {run['id'][:12]} is ungraded: {why_ungraded(card)}")
         for grade in card["grades"]:
-            if grade.get("model") and family(grade["model"]) == family(run["model"]):
-                self._kin.add(family(run["model"]))
+            if shared := kin(grade, run):
+                self._kin.add(shared)
 
     def summary(self) -> str:
         """What it came to; a warning about the judges is said."""

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from libmachine import console, jsonl
+from libmachine import console, env, jsonl
 from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import read_case
 from libmachine.cmd import _cli
 from libmachine.cmd._money import Purse
+from libmachine.cmd._show import card
 from libmachine.errors import UsageError
 from libmachine.folder import read_cases
+from libmachine.grade import Grading, grade_and_store, why_ungraded
 from libmachine.harness import choose
 from libmachine.harness.base import Sampling
 from libmachine.harness.loop import Limits
+from libmachine.judging import Judging
 from libmachine.load import Loaded, load
 from libmachine.run import Outcome, Runner, Settings
+from libmachine.store.store import Store
 
 
 def main(
@@ -53,13 +58,16 @@ def main(
     engine = purse.bill(engine, "run", machine.name)
     store = project.open_store()
     printer = _Printer(as_json, text is not None, stop)
+    judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
+    judging = Judging(judge_model, None, purse.judge)
     failure: BaseException | None = None
     try:
         runner = Runner(machine, engine, store, settings)
         if options["dry_run"]:
             return _dry_run(runner, source, tally)
         with _cli.Interrupts(stop) as interrupts:
-            for outcome in runner.run(source, options["concurrency"], options["ordered"], stop):
+            then = _graded(Grading(machine, judging), store) if options["evaluate"] else _as_it_is
+            for outcome in runner.run(source, options["concurrency"], options["ordered"], stop, then):
                 printer.show(outcome, tally)
         return tally.code(interrupts, printer.output)
     except BaseException as error:
@@ -70,6 +78,20 @@ def main(
             purse.told(printer.summary(), failure)
         store.close()
         engine.close()
+        judging.close()
+
+
+def _as_it_is(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def _graded(grading: Grading, store: Store) -> Callable[[Outcome], Outcome]:
+    """What --eval does to each run."""
+
+    def then(outcome: Outcome) -> Outcome:
+        return replace(outcome, run=grade_and_store(grading, store, outcome.run)[0])
+
+    return then
 
 
 def _cases_path(path: str, machine: Loaded) -> str:
@@ -143,8 +165,13 @@ class _Printer:
             self.output.write(dump_line(run))
         elif self.one:
             self.output.text(console.safe(run["output"]))
+            if run.get("scorecard"):
+                self.output.text(card(run["scorecard"]))
         else:
             self.output.text(self._row(run))
+        ungraded = run.get("scorecard") and run["scorecard"]["score"] is None
+        if ungraded:
+            tally.note(f"run {run['id'][:12]} is ungraded: {why_ungraded(run['scorecard'])}")
         if run["status"] == "failed":
             self.failed += 1
             where = f"case '{run['case']['id']}' trial {run['trial']}"

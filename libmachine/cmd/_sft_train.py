@@ -64,6 +64,10 @@ def train(job: Job, store: Store, stop: threading.Event, options: dict[str, Any]
     told = f"{job.name}: training {job.plan.id}"
     try:
         result = folder.result()
+        if result is not None and not _is_there(job, result):
+            console.say(f"the checkpoint of training {job.plan.id} is gone; training again")
+            folder.restart()
+            result = None
         if result is None:
             result = _trained(job, folder, store, bill, stop)
             folder.put("result.json", result)
@@ -78,6 +82,13 @@ def train(job: Job, store: Store, stop: threading.Event, options: dict[str, Any]
     finally:
         purse.told(told, failure)
         folder.close()
+
+
+def _is_there(job: Job, result: Record) -> bool:
+    """Can what was trained before still be sampled? An adapter in our own store can."""
+    if job.trainer.engine is not None or job.trainer.address is None:
+        return True
+    return service.is_there(job.trainer.address, result["sampler_path"])
 
 
 def _losses(result: Record) -> str:
@@ -100,7 +111,7 @@ def _trained(job: Job, folder: Training, store: Store, bill: _Bill, stop: thread
         bar.clear()
         console.say(console.safe(text))
 
-    with open(folder.log, "a", encoding="utf-8", buffering=1) as log:
+    with folder.open_log() as log:
 
         def say(text: str) -> None:
             log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
@@ -120,6 +131,7 @@ def _trained(job: Job, folder: Training, store: Store, bill: _Bill, stop: thread
                 say,
                 tell,
                 stop,
+                None if job.trainer.engine else service.TTL_S,
             )
             result = Loop(job.plan, folder, client, bill, tell, progress, stop).train()
             result["cost_usd"] = usd(bill.usd)
@@ -173,7 +185,7 @@ def _candidate(job: Job, store: Store, result: Record) -> Record:
         if result.get(name) is not None
     }
     if job.trainer.engine is None:
-        weights["expires_at"] = (finished + timedelta(seconds=result["ttl_s"])).isoformat()
+        weights["expires_at"] = (finished + timedelta(seconds=service.TTL_S)).isoformat()
     record = put_candidate(
         job.repo,
         job.name,

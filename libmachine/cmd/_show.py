@@ -113,7 +113,7 @@ def conversation(run: Record) -> str:
 
 def _for_people(record: Record) -> str:
     if record["type"] == "scorecard":
-        return _card(record)
+        return card(record)
     if record["type"] != "run":
         return console.safe(json.dumps(record, indent=2, ensure_ascii=False))
     usage: dict[str, Any] = record["usage"]
@@ -136,7 +136,7 @@ def _for_people(record: Record) -> str:
     room = console.width()
     text = console.table([[name, console.one_line(value, room)] for name, value in rows], room)
     if record.get("scorecard"):
-        text += _card(record["scorecard"]) + "\n"
+        text += card(record["scorecard"]) + "\n"
     return (text + "".join(_mark(card) for card in record.get("marks", ()))).rstrip("\n")
 
 
@@ -150,7 +150,8 @@ def _mark(card: Record) -> str:
     return "mark     " + console.one_line(f"{what} {told}{note}", console.width() - 9) + "\n"
 
 
-def _card(card: Record) -> str:
+def card(card: Record) -> str:
+    """A scorecard, for reading."""
     score = "ungraded" if card["score"] is None else f"{card['score']:.2f}"
     verdict = {True: "passed", False: "not passed", None: "no verdict"}[card["passed"]]
     rows = [["criterion", "weight", "score", "reason"]]

@@ -49,6 +49,8 @@ from libmachine.cmd import _cli
     "--allow-failed", metavar="N", type=click.IntRange(0), default=0, help="Exit 0 with up to N failed."
 )
 @click.option("--strict", is_flag=True, help="Stop at the first failed run or bad line.")
+@click.option("--eval", "evaluate", is_flag=True, help="Grade each run as it finishes.")
+@click.option("--judge-model", metavar="ID", help="With --eval: model of the judges that name none.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines on a terminal too.")
 def command(**options: Any) -> int:
     """Run machine NAME on TEXT, or on the cases on stdin, and print the runs."""

@@ -138,6 +138,8 @@ def _mark(question: Question, answer: Any) -> Mark:
         return _level(question, answer, shares)
     if answer.get("choice") not in names:
         return _wrong(f"{str(answer.get('choice'))!r:.60} is none of the options")
+    if shares[answer["choice"]] < max(shares.values()) - SLACK:
+        return _wrong(f"'{answer['choice']}' is not the most probable option")
     whole = sum(shares.values())
     expected = sum(shares[name] * score for name, _, score in question.options) / whole
     return Mark(min(1.0, max(0.0, expected)), f"{answer['choice']} with {shares[answer['choice']]:.2f}")
@@ -150,7 +152,7 @@ def _level(question: Question, answer: Mapping[str, Any], shares: Mapping[str, f
         return _wrong(f"the level is no number from 0 to {last}")
     if shares is not None:
         expected = sum(int(name) * share for name, share in shares.items())
-        if abs(expected - level) > SLACK + last * (SLACK + 0.005 * (last + 1)):
+        if abs(expected - level) > 0.01 + 0.0025 * last * (last + 1):  # two digits each
             return _wrong(f"the level is {level:g}, its probabilities say {expected:.2f}")
     name, told, _ = question.options[min(last, math.floor(level + 0.5))]
     return Mark(level / last, f"level {level:.2f} of 0 to {last}; nearest {name}: {told}")

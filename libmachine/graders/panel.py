@@ -175,7 +175,7 @@ def _doubtful(
     text: str, found: Sequence[tuple[int, Any]], call_id: str, names: Sequence[str]
 ) -> Iterator[str]:
     starts = [value.start for _, value in found[1:]] + [len(text)]
-    for (end, _), following in zip(found, starts, strict=True):
+    for (end, _), following in zip(found, starts, strict=False):  # nothing found: nothing in doubt
         gap = text[end:following]
         if call_id in gap:
             yield from [name for name in names if f'"{name}"' in gap] or names

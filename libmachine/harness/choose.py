@@ -47,6 +47,9 @@ def engine(
             raise MachineError("harness 'scripted' wants a file of rules; add --model FILE")
         return ScriptedEngine(wanted or "")
     if chosen == "local":
+        alone = harness == "local" and model_id is None  # --harness local: the embedded model
+        if wanted and not wanted.startswith("local/") and not alone:
+            raise MachineError(f"harness 'local' does not serve '{wanted}'; name a model local/ID")
         from libmachine.harness.local import LocalEngine
 
         return LocalEngine(wanted if wanted and wanted.startswith("local/") else LOCAL_MODEL)

@@ -30,6 +30,7 @@ TIMEOUT_S = 30.0
 LONGEST_WAIT_S = 20.0
 MAX_REPLY = 4 * 2**20  # bytes
 _SHOWN = 300
+_SECRET = 8  # characters; a shorter key is a placeholder
 _NO_KEY = (
     "a question for jev needs TYPESAFE_API_KEY, which is not set: a key of TypeSafe, or one of OpenRouter "
     "together with TYPESAFE_BASE_URL=https://openrouter.ai/api"
@@ -147,7 +148,9 @@ class JevEngine:
     def _error(self, what: str, unknown: bool = False) -> JevError:
         place = urlsplit(self.base_url)
         where = f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}"
-        text = f"jev ({where}) {what}".replace(self._key, "[redacted]")
+        text = f"jev ({where}) {what}"
+        if len(self._key) >= _SECRET:
+            text = text.replace(self._key, "[redacted]")
         error = JevError("".join(c if c.isprintable() else " " for c in text))
         error.unknown_bills = int(unknown)
         return error
