@@ -208,9 +208,9 @@ def _repeat(figures: Figures, terms: Terms) -> Record:
 def _warnings(rows: list[Record], figures: Figures, pairing: Pairing) -> Iterator[str]:
     good, bad = rows[0]["good"], rows[0]["bad"]
     if bad < FEW:
-        yield f"few_bad: the reference fails {bad} runs; the false-pass rate rests on these"
+        yield f"few_bad: the false-pass rate rests on {bad} bad run{'s' * (bad != 1)}"
     if good < FEW:
-        yield f"few_good: the reference passes {good} runs; the false-fail rate rests on these"
+        yield f"few_good: the false-fail rate rests on {good} good run{'s' * (good != 1)}"
     if rows[0]["n"] > len(figures.cases):
         yield (
             f"runs_of_a_case: {rows[0]['n']} runs of {len(figures.cases)} cases; the intervals take runs as "

@@ -113,4 +113,6 @@ def _disagreements(found: Record, width: int) -> list[str]:
 def _meaning(row: Record) -> str:
     if row["false_pass_rate"] is None:
         return "Whether it would pass bad runs is unmeasured: the reference failed none of these."
-    return f"Of {row['bad']} bad runs it passes {row['fp']}, of {row['good']} good ones it fails {row['fn']}."
+    return (
+        f"It passes {row['fp']} of {row['bad']} bad runs, and fails {row['fn']} of {row['good']} good ones."
+    )

@@ -200,7 +200,8 @@ def _criterion(name: str, item: Any, where: str) -> Criterion:
     for field in item:
         if field not in _CRITERION_FIELDS:
             raise MachineError(
-                f"{where}: [{name}] has an unknown field '{field}'; it may have {_CRITERION_FIELDS}"
+                f"{where}: [{name}] has an unknown field '{field}'; "
+                f"it may have {', '.join(_CRITERION_FIELDS)}"
             )
     description = item.get("description")
     if not isinstance(description, str) or not description.strip():

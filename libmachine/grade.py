@@ -13,6 +13,7 @@ from typing import Any
 
 from libmachine.canon import Record, hash_of, now, plain, usd
 from libmachine.define import Check, Escalation, Grader, Judge, JudgePanel, Question, Run
+from libmachine.errors import Interrupted
 from libmachine.folder import Criterion, rubric_hash
 from libmachine.graders import check
 from libmachine.judging import Judging
@@ -248,22 +249,42 @@ def known_grades(store: Store, run: Record) -> dict[str, Record]:
 
 
 def grade_and_store(
-    grading: Grading, store: Store, run: Record, regrade: bool = False
+    grading: Grading,
+    store: Store,
+    run: Record,
+    regrade: bool = False,
+    stop: threading.Event | None = None,
 ) -> tuple[Record, bool]:
     """The run with its scorecard, and whether anything had to be graded.
 
-    A failed run is missing data: it keeps no scorecard.
+    A failed run is missing data: it keeps no scorecard. stop: ends the wait for another command that
+    grades the same run, by Interrupted.
     """
     if run["status"] == "failed":
         return {name: value for name, value in run.items() if name != "scorecard"}, False
     asked = grading.todays(run)
     known: dict[str, Any] = {}
+    seen: str | None = None
     if not regrade:
         newest = store.newest_scorecard(run["id"])
         if newest is not None:
+            seen = newest["id"]
             card = store.load_scorecard(newest["id"])
             if grading.is_current(asked, card):
                 return arrange("run", {**asked, "scorecard": card}), False
             known = known_grades(store, run)
-    card = store.add_scorecard(redacted(plain(grading.grade(asked, known))))
+    # Two pipes that grade one run at the same time would pay for its judges twice.
+    claim = hash_of(["grade", run["id"], grading.rubric])
+    if not store.wait_for(claim, stop or threading.Event()):
+        raise Interrupted("interrupted while another command graded the same run")
+    try:
+        newest = None if regrade else store.newest_scorecard(run["id"])
+        if newest is not None and newest["id"] != seen:
+            card = store.load_scorecard(newest["id"])
+            if grading.is_current(asked, card):
+                return arrange("run", {**asked, "scorecard": card}), False
+            known = known_grades(store, run)
+        card = store.add_scorecard(redacted(plain(grading.grade(asked, known))))
+    finally:
+        store.release(claim)
     return arrange("run", {**asked, "scorecard": card}), True

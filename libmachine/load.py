@@ -90,7 +90,7 @@ def _below(place: str, prefix: str) -> Iterator[str]:
     except OSError:
         return
     for entry in entries:
-        if entry.is_dir() and _SEGMENT.fullmatch(entry.name):
+        if entry.is_dir(follow_symlinks=False) and _SEGMENT.fullmatch(entry.name):
             name = f"{prefix}{entry.name}"
             if os.path.isfile(f"{entry.path}/machine.py") and _is_name(name):
                 yield name
@@ -218,7 +218,7 @@ def _source(folder: Folder) -> str:
     digest = hashlib.sha1()
     for path in folder.python_files():
         with open(path, "rb") as file:
-            digest.update(f"{os.path.relpath(path, folder.path)} {blob_id(file.read())}\n".encode())
+            digest.update(os.fsencode(f"{os.path.relpath(path, folder.path)} {blob_id(file.read())}\n"))
     return digest.hexdigest()
 
 
@@ -227,7 +227,7 @@ def _source(folder: Folder) -> str:
 
 def _import(folder: Folder) -> Any:
     """Run machine.py in the tree's package and return its `machine`."""
-    package = "_machines_" + hashlib.sha1(os.path.realpath(folder.root).encode()).hexdigest()[:12]
+    package = "_machines_" + hashlib.sha1(os.fsencode(os.path.realpath(folder.root))).hexdigest()[:12]
     parent = _package(package, folder.root)
     here = folder.root
     for segment in folder.name.split("/"):
@@ -271,7 +271,7 @@ def _mangled(segment: str) -> str:
 def _told(error: BaseException, path: str) -> str:
     """What went wrong in a machine's code, with the file and line of that code."""
     if isinstance(error, SyntaxError):
-        return f"{error.filename or path}:{error.lineno}: syntax error: {error.msg}"
+        return f"{error.filename or path}:{error.lineno or 1}: syntax error: {error.msg}"
     folder = os.path.dirname(path)
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if frame.filename.startswith(folder)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 from libmachine import env
@@ -24,6 +25,22 @@ class Project:
     def open_store(self) -> Store:
         """The project's store. It is made at the first write."""
         return Store(self.store, env.get("MACHINE_FSYNC") != "0", lambda: hide_from_git(self.store))
+
+    def trained(self, adapter: str) -> str:
+        """The GGUF file of a locally trained adapter, by the id of its blob in the store.
+
+        Raises MachineError if the store does not have it."""
+        if not re.fullmatch("[0-9a-f]{40}", adapter):
+            raise MachineError(f"'{adapter}' is no id of an adapter; it has 40 hex digits")
+        path = f"{env.cache_dir()}/adapters/{adapter}.gguf"
+        if not os.path.exists(path):
+            data = self.open_store().read_blob(adapter)
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            temporary = f"{path}.{os.getpid()}.tmp"
+            with open(temporary, "wb") as file:
+                file.write(data)
+            os.rename(temporary, path)
+        return path
 
 
 def find(workspace: str | None = None) -> Project:
@@ -83,7 +100,7 @@ def hide_from_git(store: str) -> bool:
     where = plumb.position(above)
     if common is None or where is None:
         return False
-    line = f"/{where[0]}{name}/"
+    line = "/" + re.sub(r"([*?\\[\\]\\\\])", r"\\\1", f"{where[0]}{name}/")
     path = f"{common}/info/exclude"
     try:
         with open(path) as file:

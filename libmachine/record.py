@@ -159,6 +159,11 @@ def _checked(value: Record, kind: str) -> Record:
         raise RecordError(f"{kind}: {problem}")
     if kind == "run" and record["status"] not in STATUSES:
         raise RecordError(f"run: 'status' is '{record['status']}', not one of {', '.join(STATUSES)}")
+    card = record.get("scorecard") if kind == "run" else None
+    if card is not None and not is_unchanged(card):
+        raise RecordError(
+            f"scorecard {str(card.get('id'))[:12]} changed since it was stored; grade the run again"
+        )
     if not is_unchanged(record):
         short = str(record.get("id"))[:12]
         raise RecordError(f"{kind} {short} changed since it was stored; --adopt keeps it as a new {kind}")

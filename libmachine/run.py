@@ -13,7 +13,8 @@ from typing import Any
 
 from libmachine import pool
 from libmachine.canon import Record, canonical, hash_of, plain
-from libmachine.errors import MachineError
+from libmachine.console import say
+from libmachine.errors import Interrupted, MachineError
 from libmachine.folder import Folder
 from libmachine.git import plumb
 from libmachine.harness import loop
@@ -77,6 +78,7 @@ class Runner:
         self.revision = at_revision or revision(machine)
         self.conditions = hash_of(self._conditions())
         self._trials: dict[str, int] = {}
+        self._stop = threading.Event()
 
     def _conditions(self) -> Record:
         """What decides an answer, but for the case and the trial."""
@@ -123,6 +125,7 @@ class Runner:
         then: Callable[[Outcome], Outcome] = lambda outcome: outcome,
     ) -> Iterator[Outcome]:
         """Outcomes as they come, or in the order of the cases. then: done to each where it was run."""
+        self._stop = stop
         return pool.stream(lambda job: then(self.finish(job)), self.jobs(cases), concurrency, ordered, stop)
 
     def is_stored(self, job: Job) -> bool:
@@ -135,8 +138,8 @@ class Runner:
             return found
         if not self.settings.resume:
             job = self._free(job)
-        elif not self.store.claim(job.key):
-            self.store.wait_for(job.key)
+        elif not self.store.wait_for(job.key, self._stop):
+            raise Interrupted("interrupted while another command was at the same answer")
         try:
             # whoever held the key may have stored the answer meanwhile
             return self._replay(job) or Outcome(self._buy(job), True)
@@ -158,7 +161,11 @@ class Runner:
         row = self.store.stored_answer(job.key)
         if row is None:
             return None
-        run = self.store.load_run(row, scorecard=False)
+        try:
+            run = self.store.load_run(row, scorecard=False)
+        except MachineError as damage:
+            say(f"warning: a stored answer cannot be read and is bought again: {damage}")
+            return None
         run["case"] = _case_of_run(job.case, run["case"]["input"])
         # target and metadata are today's, as the caller gave them
         run = redacted({**run, "split": self.splits.of(job.case["identity"])})
@@ -172,6 +179,8 @@ class Runner:
             tokens.append(self.store.blob(canonical(values)))
             return tokens[-1]
 
+        if case.get("files"):
+            parts["before"] = self.store.files(redacted(case["files"]))
         sampling = replace(
             self.settings.sampling, seed=sent_seed(case["identity"], job.trial, self.settings.seed)
         )
@@ -185,10 +194,8 @@ class Runner:
             job.trial,
             keep,
         )
-        if case.get("files"):
-            before = self.store.files(redacted(case["files"]))
-            finished["workspace"] = {"before": before, "after": before}
-            parts["before"] = before
+        if parts:
+            finished["workspace"] = {"before": parts["before"], "after": parts["before"]}
         parts |= {f"tokens.{number}": oid for number, oid in enumerate(tokens)}
         run: Record = {
             "v": 1,

@@ -71,7 +71,7 @@ class Tool:
         try:
             result = self.function(**values)
             content = redacted(_as_text(result))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return _failed(f"{type(error).__name__}: {error}", started)
         cut, truncated = cut_middle(content, RESULT_LIMIT)
         return Outcome(cut, True, None, truncated, time.monotonic() - started)

@@ -165,7 +165,7 @@ eq "$(asked)" 0
 
 # people's marks: beside what graders say, never in its place ----------------------------------------
 machine say
-machine-run say --cases cases.jsonl --ordered 2>/dev/null | machine-grade >graded 2>/dev/null
+machine-run say --cases cases.jsonl --ordered --concurrency 1 2>/dev/null | machine-grade >graded 2>/dev/null
 id=$(head -1 graded | jq -r .id)
 expect 0 machine-mark "$id" --bad --note "too terse"
 cp "$out" mark
@@ -221,7 +221,7 @@ eq "$(asked) $(jq -r '.body.reasoning_effort' "$log" | sort -u)" "20 low" # the 
 machine-runs rude | cmp -s - before || die "agree changed the scorecards"
 expect 0 machine-agree rude kind --with judge --judge-model fake/judge-b
 has "$out" "false-pass rate                     40 %  17 to 69 %"
-has "$out" "Of 10 bad runs it passes 4, of 10 good ones it fails 0."
+has "$out" "It passes 4 of 10 bad runs, and fails 0 of 10 good ones."
 expect 0 machine-agree rude kind --with judge --judge-model fake/judge-b --require-kappa 0.6 --max-false-pass 0.4
 expect 1 machine-agree rude kind --with judge --judge-model fake/judge-b --require-kappa 0.7
 has "$err" "kappa 0.600 is below 0.7"

@@ -117,13 +117,13 @@ def invented(dice: random.Random) -> list[dict[str, Any]]:
 
 def test_ids_are_those_of_the_models_own_template(engine: LocalEngine) -> None:
     dice = random.Random(7)
-    server = engine._started()
+    server = engine._host.started()
     for _ in range(200):
         messages = invented(dice)
         prompt = server.call("/apply-template", {"messages": messages}, 60)["prompt"]
         body = {"content": prompt, "add_special": False, "parse_special": True}
         theirs = server.call("/tokenize", body, 60)["tokens"]
-        assert template.render(messages, [], engine.tokenize, engine._special) == theirs
+        assert template.render(messages, [], engine.tokenize, engine._host.special) == theirs
 
 
 def test_control_tokens_in_a_content_stay_text(engine: LocalEngine) -> None:
@@ -141,7 +141,7 @@ def test_a_completion_says_what_was_sampled(engine: LocalEngine) -> None:
     assert completion.finish_reason == "stop"
     assert completion.completion_tokens == len(completion.tokens["completion"])
     assert completion.prompt_tokens == len(completion.tokens["prompt"])
-    assert completion.tokens["completion"][-1] == engine._special[template.END]
+    assert completion.tokens["completion"][-1] == engine._host.special[template.END]
     assert len(completion.tokens["logprobs"]) == completion.completion_tokens
     assert all(value < 0 for value in completion.tokens["logprobs"])
     content = completion.message["content"]
@@ -196,7 +196,7 @@ def test_tool_results_reach_the_model(engine: LocalEngine) -> None:
     messages = [{"role": "user", "content": "Look!"}, asked, {"role": "tool", "content": "a red barn"}]
     completion = engine.complete(Request(messages, [tool], Sampling(max_tokens=8, seed=1), 60))
     assert completion.tokens is not None
-    shown = engine._started().call("/detokenize", {"tokens": completion.tokens["prompt"]}, 60)["content"]
+    shown = engine._host.started().call("/detokenize", {"tokens": completion.tokens["prompt"]}, 60)["content"]
     assert '<tools>\n{"type": "function"' in shown
     assert "<|im_start|>tool\n<tool_response>\na red barn\n</tool_response><|im_end|>" in shown
 
@@ -365,7 +365,7 @@ def test_models_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_of_ones_own(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine._started()
+    engine._host.started()
     path = weights.ensure_weights(MODEL)
     monkeypatch.setenv("MACHINE_LOCAL_MODEL", path)
     assert weights.ensure_weights("local/mine") == path

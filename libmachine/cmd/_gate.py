@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from libmachine import console, env, jsonl
@@ -86,8 +86,14 @@ def judge(project: Project, repo: Repository, name: str, options: dict[str, Any]
     progress = console.Progress(f"gate {name}", None)
     stop = threading.Event()
 
-    def open_engine(machine: Loaded) -> Engine:
-        engine = choose.engine(machine.model, options["harness"], progress=console.say)
+    def open_engine(machine: Loaded, together: Sequence[str | None]) -> Engine:
+        engine = choose.engine(
+            machine.model,
+            options["harness"],
+            progress=console.say,
+            trained=project.trained,
+            together=together,
+        )
         return purse.bill(engine, "run", name)
 
     gate = Gate(repo, store, question, terms, open_engine, judging, Folder(f"{project.root}/machines", name))

@@ -10,6 +10,7 @@ from libmachine import console, env, jsonl, pool
 from libmachine.canon import Record, RecordError, dump_line, hash_of, plain
 from libmachine.cmd import _cli
 from libmachine.cmd._money import Purse
+from libmachine.errors import MachineError
 from libmachine.grade import Grading, grade_and_store, why_ungraded
 from libmachine.judging import Judging, kin
 from libmachine.load import load
@@ -74,7 +75,7 @@ class _Grader:
             regrade,
             tally,
         )
-        self._gradings: dict[str, Grading] = {}
+        self._gradings: dict[str, Grading | None] = {}
         self._loading = threading.Lock()
         self._keeping = threading.Lock()
         self.counts = {"graded": 0, "known": 0, "ungraded": 0, "failed": 0}
@@ -85,14 +86,26 @@ class _Grader:
         """The run with its scorecard, and whether anything was asked."""
         with self._loading:
             if run["machine"] not in self._gradings:
-                machine = load(run["machine"], self.project.places)
-                self._gradings[run["machine"]] = Grading(machine, self.judging)
+                self._gradings[run["machine"]] = self._load(run["machine"])
             grading = self._gradings[run["machine"]]
+        if grading is None:
+            return run, False
         with self._keeping:  # two lines of one foreign run are one run
             keep(self.store, run)
             if grading.has_judges and not self.regrade:
                 self._watch_judges(grading, run)
-        return grade_and_store(grading, self.store, run, self.regrade)
+        return grade_and_store(grading, self.store, run, self.regrade, self.tally.stop)
+
+    def _load(self, name: str) -> Grading | None:
+        """How a machine grades. One that cannot be loaded ends the command, unless others were graded:
+        then its lines pass ungraded."""
+        try:
+            return Grading(load(name, self.project.places), self.judging)
+        except MachineError as error:
+            if not self._gradings:
+                raise
+            console.say(console.safe(f"warning: runs of '{name}' are not graded: {error}"))
+            return None
 
     def _watch_judges(self, grading: Grading, run: Record) -> None:
         """Warn when more than a few runs are to be judged again only because the judge is another."""
@@ -114,6 +127,10 @@ class _Grader:
         """Count one run; say what is wrong with it."""
         run, asked = graded
         card = run.get("scorecard")
+        if self._gradings.get(run["machine"]) is None:
+            self.counts["ungraded"] += 1
+            self.tally.note(f"run {run['id'][:12]} is ungraded: its machine cannot be loaded")
+            return
         if card is None:
             self.counts["failed"] += 1
             self.tally.note(f"run {run['id'][:12]} failed and is not graded")

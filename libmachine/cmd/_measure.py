@@ -68,7 +68,14 @@ class Engines:
         """The engine that serves a machine."""
         key = json.dumps([self.model or machine.model.model, machine.model.harness])
         if key not in self._open:
-            engine = choose.engine(machine.model, self.harness, self.model, self.base_url, console.say)
+            engine = choose.engine(
+                machine.model,
+                self.harness,
+                self.model,
+                self.base_url,
+                console.say,
+                self.purse.project.trained,
+            )
             self._open[key] = self.purse.bill(engine, "run", machine.name)
         return self._open[key]
 

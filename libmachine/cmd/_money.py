@@ -24,7 +24,7 @@ class Purse:
     """One command's money: a ledger over its own limit, the pipe's around it, and the store's record."""
 
     def __init__(self, project: Project, verb: str, budget: str | None, price_as: str | None = None) -> None:
-        self.verb, self.price_as = verb, price_as
+        self.project, self.verb, self.price_as = project, verb, price_as
         pipe = env.get("MACHINE_LEDGER")
         self.ledger = Ledger(
             limit_of(budget, False, pipe),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from libmachine import console
 from libmachine.canon import Record, dump_line
@@ -20,6 +21,7 @@ from libmachine.store.store import Store
 from libmachine.times import since as moment
 
 Row = dict[str, Any]
+Read = TypeVar("Read")
 
 
 def main(
@@ -40,23 +42,25 @@ def main(
         return 0
     stop = threading.Event()
     output = _cli.Output(stop)
+    tally = _cli.Tally(stop)
     lister = _Lister(store, project)
     try:
-        rows = itertools.islice(lister.wanted(name, options), last)
+        rows = itertools.islice(lister.wanted(name, options), min(last or sys.maxsize, sys.maxsize))
         if as_json if as_json is not None else not console.is_terminal(1):
             for row in rows:
-                output.write(dump_line(lister.whole(row)))
+                if (run := lister.readable(lister.whole, row, tally)) is not None:
+                    output.write(dump_line(run))
                 if output.gone:
                     break
         else:
             lines = [["run", "started", "machine", "case", "n", "status", "score", "output"]]
-            lines += [lister.cells(row) for row in rows]
+            lines += [c for row in rows if (c := lister.readable(lister.cells, row, tally)) is not None]
             if name is not None:
                 lines = [[*line[:2], *line[3:]] for line in lines]
             if len(lines) > 1:
                 right = (3, 5) if name is not None else (4, 6)
                 output.text(console.table(lines, console.width(), right).rstrip("\n"))
-        return _cli.Tally(stop).code(output=output)
+        return tally.code(output=output)
     finally:
         store.close()
 
@@ -109,6 +113,14 @@ class _Lister:
         grading = self._gradings[name]
         run = self.store.load_run(row)
         return grading is not None and not grading.is_current(grading.todays(run), run.get("scorecard"))
+
+    def readable(self, read: Callable[[Row], Read], row: Row, tally: _cli.Tally) -> Read | None:
+        """What read makes of a row; a damaged one is told and left out."""
+        try:
+            return read(row)
+        except MachineError as damage:
+            tally.note(f"run {row['id'][:12]}: {damage}")
+            return None
 
     def whole(self, row: Row) -> Record:
         """The record of a row as it goes down a pipe."""

@@ -16,7 +16,7 @@ from libmachine.promote import put_candidate
 from libmachine.sft import service
 from libmachine.sft.candidate import data_record, training_record
 from libmachine.sft.folder import Training
-from libmachine.sft.plan import Plan, Step, cost
+from libmachine.sft.plan import Plan, Step
 from libmachine.sft.trainer import Trainer as Loop
 from libmachine.store.store import Store
 from libmachine.tinkerd import daemon
@@ -39,12 +39,11 @@ class _Bill:
         self.ledger.release(self.ledger.reserve(self.plan.cost(self.price, first), self.what))
 
     def start(self, step: Step) -> Reservation:
-        return self.ledger.reserve(cost(self.price, self.plan.tokens_of(step)), self.what)
+        return self.ledger.reserve(self.plan.cost_of(self.price, step), self.what)
 
     def finish(self, held: Reservation, step: Step) -> None:
-        tokens = self.plan.tokens_of(step)
-        amount = cost(self.price, tokens)
-        self.ledger.settle(held, amount, {"prompt_tokens": tokens})
+        amount = self.plan.cost_of(self.price, step)
+        self.ledger.settle(held, amount, {"prompt_tokens": self.plan.tokens_of(step)})
         self.usd = None if amount is None or self.usd is None else self.usd + amount
 
     def free(self, held: Reservation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 import threading
 from typing import Any
 
@@ -26,7 +27,7 @@ def main(workspace: str | None, what: str | None, messages: bool, schema: str | 
     output = _cli.Output(threading.Event())
     if schema is not None:
         output.write(canonical(_schema(schema)) + b"\n")
-        return 0
+        return _cli.Tally(output.stop).code(output=output)
     if what is None:
         raise UsageError("name a record: the first digits of its id, or NAME@{0} for the newest run")
     project = _cli.project(workspace)
@@ -58,7 +59,7 @@ def resolve(what: str, store: Store, project: Project) -> Record:
     if nth:
         name, number = nth[1], int(nth[2])
         rows = store.index.runs(name) if store.has_records() else iter(())
-        row = next(itertools.islice(rows, number, None), None)
+        row = next(itertools.islice(rows, min(number, sys.maxsize), None), None)
         if row is None:
             find(name, project.places)
             raise MachineError(f"'{name}' has no run {number} here; machine-runs {name} lists what there is")

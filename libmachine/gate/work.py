@@ -48,7 +48,7 @@ class Terms:
 
 
 class Gate:
-    """One gate's measurement. open_engine: a loaded machine -> the engine that serves it."""
+    """One gate's measurement. open_engine: a loaded machine, and the models compared -> its engine."""
 
     def __init__(
         self,
@@ -56,13 +56,14 @@ class Gate:
         store: Store,
         question: Question,
         terms: Terms,
-        open_engine: Callable[[Loaded], Engine],
+        open_engine: Callable[[Loaded, Sequence[str | None]], Engine],
         judging: Judging,
         home: Folder,
     ) -> None:
         self.repo, self.store, self.question, self.terms = repo, store, question, terms
         self._open, self.judging, self.home = open_engine, judging, home
         self._engines: dict[str, Engine] = {}
+        self._together: list[str | None] = []
 
     def verdict(self, stop: threading.Event, step: Callable[[Record], None] = lambda run: None) -> Record:
         """Measure and decide. The verdict is stored and noted, unless it was stored already.
@@ -136,6 +137,7 @@ class Gate:
         stop: threading.Event,
         step: Callable[[Record], None],
     ) -> Record:
+        self._together = [live.model.model, candidate.model.model]
         runners = {"live": self._runner(live, False), "candidate": self._runner(candidate, True)}
         session = _Session(
             self.store,
@@ -219,7 +221,7 @@ class Gate:
         """One engine for both arms where they name one model: the same server, the same adapters."""
         key = json.dumps([machine.model.model, machine.model.harness])
         if key not in self._engines:
-            self._engines[key] = self._open(machine)
+            self._engines[key] = self._open(machine, self._together)
         return self._engines[key]
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ def apply(check: Check, run: Run) -> Mark:
     """Grade a run by a check. Never raises for what the check does."""
     try:
         returned = check.function(run)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Mark(None, None, f"{type(error).__name__}: {error}"[:_REASON_LIMIT])
     reason: Any = None
     score: Any = returned

@@ -5,7 +5,7 @@ It never puts another model in the place of the one that was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from libmachine import env
 from libmachine.errors import MachineError
@@ -30,11 +30,14 @@ def engine(
     model_id: str | None = None,
     base_url: str | None = None,
     progress: Callable[[str], None] | None = None,
+    trained: Callable[[str], str] | None = None,
+    together: Sequence[str | None] = (),
 ) -> Engine:
     """The engine for a machine's model and the options --harness, --model, --base-url (None: not given).
 
-    progress: takes lines about retries and long waits. Raises MachineError before any run if
-    there is no way to serve the model.
+    progress: takes lines about retries and long waits. trained: the id of an adapter -> its GGUF
+    file. together: models to be compared with this one, served beside it. Raises MachineError before
+    any run if there is no way to serve the model.
     """
     wanted = model_id or model.model
     chosen = harness or _prefix(model_id) or model.harness or _prefix(wanted) or env.get("MACHINE_HARNESS")
@@ -52,7 +55,11 @@ def engine(
             raise MachineError(f"harness 'local' does not serve '{wanted}'; name a model local/ID")
         from libmachine.harness.local import LocalEngine
 
-        return LocalEngine(wanted if wanted and wanted.startswith("local/") else LOCAL_MODEL)
+        served = wanted if wanted and wanted.startswith("local/") else LOCAL_MODEL
+        base = served.partition("+")[0]
+        beside = {m.partition("+")[2] for m in (served, *together) if m and m.partition("+")[0] == base}
+        files = [(a, trained(a)) for a in sorted(beside - {""})] if trained else []
+        return LocalEngine(served, adapters=files)
     if chosen in names():
         return _chat(chosen, wanted, base_url, progress)
     if chosen is not None:

@@ -13,6 +13,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from libmachine import env
@@ -37,10 +38,13 @@ class LlamaServer:
     """A running server for one GGUF file.
 
     threads: of the processor, at most; parallel: conversations at once; context: tokens of each,
-    afterwards as far as the model has them. Raises MachineError if the file cannot be served.
+    afterwards as far as the model has them. adapters: GGUF files of LoRA adapters, each call says
+    by their number which of them act. Raises MachineError if a file cannot be served.
     """
 
-    def __init__(self, path: str, threads: int, parallel: int, context: int) -> None:
+    def __init__(
+        self, path: str, threads: int, parallel: int, context: int, adapters: Sequence[str] = ()
+    ) -> None:
         xllamacpp = _import()
         self._key = secrets.token_hex(16)
         params = xllamacpp.CommonParams()
@@ -49,6 +53,7 @@ class LlamaServer:
         for part in (params.cpuparams, params.cpuparams_batch):
             part.n_threads, part.poll = threads, 0  # no busy waiting: the processor is shared
         params.n_gpu_layers, params.fit_params = 0, False
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(file, 0.0) for file in adapters]
         params.warmup, params.ui, params.endpoint_slots = False, False, False
         params.cache_ram_mib, params.cache_idle_slots = 0, False  # else saved prompts grow to 8 GiB
         params.api_keys, params.endpoint_metrics = [self._key], True

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from libmachine import env
@@ -21,58 +22,26 @@ from libmachine.harness.base import Completion, Request, Sampling
 from libmachine.harness.llama import START_TIMEOUT_S, LlamaServer, version
 
 CONTEXT = 8192
+Adapters = Sequence[tuple[str, str]]
+"""(id, GGUF file) of LoRA adapters."""
 WAIT_S = 6 * 3600.0
 """Seconds to wait for another command to finish with the local model."""
 _SAMPLERS = ["temperature", "top_k", "top_p", "min_p"]  # no penalties, whatever the file recommends
 
 
-class LocalEngine:
-    """One local model. Loads it at the first call, not before.
+class _Host:
+    """A base model with the adapters loaded beside it, shared by the engines that use them."""
 
-    model_id: `local/...`. threads: of the processor (default MACHINE_LOCAL_THREADS, else all cores,
-    at most 4). parallel: calls at once, more wait. context: tokens of one conversation, answers
-    included. Raises MachineError if there is no such model or xllamacpp is not installed.
-    """
-
-    def __init__(
-        self, model_id: str, threads: int | None = None, parallel: int = 4, context: int = CONTEXT
-    ) -> None:
-        own_context = "" if context == CONTEXT else f"+ctx{context}"
-        self.name = f"local:xllamacpp-{version()}+{template.REVISION}{own_context}"
-        self.model = f"{model_id}#{weights.weights_hash(model_id)[:12]}"
-        self._model_id = model_id
-        self._threads = threads or _threads()
-        self._parallel, self._context = parallel, context
+    def __init__(self, base: str, threads: int, parallel: int, context: int, adapters: Adapters) -> None:
+        self.base, self._threads, self._parallel, self._context = base, threads, parallel, context
+        self.adapters = adapters
+        self.users = 0
+        self.closed = threading.Event()
+        self.special: dict[str, int] = {}
         self._starting = threading.Lock()
-        self._closed = threading.Event()
         self._server: LlamaServer | None = None
         self._failure: MachineError | None = None
-        self._special: dict[str, int] = {}
         self._ids = functools.lru_cache(maxsize=4096)(self._encode)
-
-    def complete(self, request: Request) -> Completion:
-        """Answer once. request.timeout_s counts from when the model is loaded and it is our turn.
-
-        Raises ContextOverflow if the prompt leaves no room, ProviderError if there is no answer in time.
-        """
-        lock = os.path.join(env.cache_dir(), "local.lock")
-        asked = time.monotonic()
-        with turns.turn(lock, WAIT_S, self._closed):
-            server = self._started()
-            waited = time.monotonic() - asked
-            deadline = time.monotonic() + request.timeout_s
-            prompt = template.render(request.messages, request.tools, self.tokenize, self._special)
-            room = server.context - len(prompt)
-            if room < 1:
-                raise ContextOverflow(
-                    f"the conversation has {len(prompt)} tokens, the context of '{self._model_id}' "
-                    f"{server.context}; shorten the instructions or the results of tools"
-                )
-            body = _body(prompt, request.sampling, room)
-            answer = server.call("/completion", body, deadline - time.monotonic())
-        completion = self._completion(request, prompt, answer)
-        completion.waited_s = waited
-        return completion
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of a text that makes no control tokens. Starts the server."""
@@ -80,14 +49,14 @@ class LocalEngine:
 
     def close(self) -> None:
         """Stop the server; calls in flight or waiting raise ProviderError, later ones too."""
-        self._closed.set()
+        self.closed.set()
         with self._starting:
             if self._server is not None:
                 self._server.stop()
 
-    def _started(self) -> LlamaServer:
+    def started(self) -> LlamaServer:
         with self._starting:
-            if self._closed.is_set():
+            if self.closed.is_set():
                 raise ProviderError("the local model was closed")
             if self._failure is not None:
                 raise self._failure
@@ -100,11 +69,13 @@ class LocalEngine:
             return self._server
 
     def _start(self) -> LlamaServer:
-        path = weights.ensure_weights(self._model_id)
-        server = LlamaServer(path, self._threads, self._parallel, self._context)
+        path = weights.ensure_weights(self.base)
+        server = LlamaServer(
+            path, self._threads, self._parallel, self._context, [file for _, file in self.adapters]
+        )
         weakref.finalize(self, server.stop)  # also when the interpreter ends
         try:
-            self._special = {token: _special(server, token, path) for token in template.SPECIAL}
+            self.special = {token: _special(server, token, path) for token in template.SPECIAL}
         except MachineError:
             server.stop()
             raise
@@ -112,7 +83,92 @@ class LocalEngine:
 
     def _encode(self, text: str) -> tuple[int, ...]:
         clean = text.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
-        return tuple(_tokens(self._started(), clean, special=False))
+        return tuple(_tokens(self.started(), clean, special=False))
+
+
+_hosts: dict[tuple[object, ...], _Host] = {}
+_hosting = threading.Lock()
+
+
+def _host_of(*key: Any) -> _Host:
+    """The host of a base, threads, parallel, context and adapters: two engines of one process share it."""
+    with _hosting:
+        if key not in _hosts or _hosts[key].closed.is_set():
+            _hosts[key] = _Host(*key)
+        _hosts[key].users += 1
+        return _hosts[key]
+
+
+class LocalEngine:
+    """One local model. Loads it at the first call, not before.
+
+    model_id: `local/NAME`, or `local/NAME+ADAPTER` for weights trained here. threads: of the processor
+    (default MACHINE_LOCAL_THREADS, else all cores, at most 4). parallel: calls at once, more wait.
+    context: tokens of one conversation, answers included. adapters: (id, GGUF file) of every adapter to
+    be loaded, used by this engine or not: two arms that are compared are sampled by one server. Raises
+    MachineError if there is no such model or adapter, or xllamacpp is not installed.
+    """
+
+    def __init__(
+        self,
+        model_id: str,
+        threads: int | None = None,
+        parallel: int = 4,
+        context: int = CONTEXT,
+        adapters: Adapters = (),
+    ) -> None:
+        base, _, adapter = model_id.partition("+")
+        if adapter and adapter not in [name for name, _ in adapters]:
+            raise MachineError(f"adapter '{adapter}' of '{model_id}' is not in this store")
+        own_context = "" if context == CONTEXT else f"+ctx{context}"
+        loaded = "".join(f"+lora:{name[:12]}" for name, _ in adapters)
+        self.name = f"local:xllamacpp-{version()}+{template.REVISION}{own_context}{loaded}"
+        self.model = f"{model_id}#{weights.weights_hash(base)[:12]}"
+        self._model_id = model_id
+        self._scales = [
+            {"id": number, "scale": float(name == adapter)} for number, (name, _) in enumerate(adapters)
+        ]
+        self._host = _host_of(base, threads or _threads(), parallel, context, tuple(adapters))
+        self._open = True
+
+    def complete(self, request: Request) -> Completion:
+        """Answer once. request.timeout_s counts from when the model is loaded and it is our turn.
+
+        Raises ContextOverflow if the prompt leaves no room, ProviderError if there is no answer in time.
+        """
+        lock = os.path.join(env.cache_dir(), "local.lock")
+        host = self._host
+        asked = time.monotonic()
+        with turns.turn(lock, WAIT_S, host.closed):
+            server = host.started()
+            waited = time.monotonic() - asked
+            deadline = time.monotonic() + request.timeout_s
+            prompt = template.render(request.messages, request.tools, host.tokenize, host.special)
+            room = server.context - len(prompt)
+            if room < 1:
+                raise ContextOverflow(
+                    f"the conversation has {len(prompt)} tokens, the context of '{self._model_id}' "
+                    f"{server.context}; shorten the instructions or the results of tools"
+                )
+            body = _body(prompt, request.sampling, room)
+            if self._scales:
+                body["lora"] = self._scales
+            answer = server.call("/completion", body, deadline - time.monotonic())
+        completion = self._completion(request, prompt, answer)
+        completion.waited_s = waited
+        return completion
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of a text that makes no control tokens. Starts the server."""
+        return self._host.tokenize(text)
+
+    def close(self) -> None:
+        """Let go of the model; the last engine that uses it stops its server. Again: nothing."""
+        if self._open:
+            self._open = False
+            self._host.users -= 1
+            if self._host.users == 0:
+                self._host.close()
 
     def _completion(self, request: Request, prompt: list[int], answer: dict[str, Any]) -> Completion:
         message = template.parse(answer["content"], request.step, calls=bool(request.tools))

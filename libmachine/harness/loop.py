@@ -15,7 +15,7 @@ from typing import Any
 from libmachine.canon import Record, now, plain, usd
 from libmachine.case import as_messages
 from libmachine.define import text_of
-from libmachine.errors import ContextOverflow, MachineError, Refused
+from libmachine.errors import ContextOverflow, Refused
 from libmachine.harness.base import Completion, Engine, Message, Request, Sampling
 from libmachine.tools import Outcome, Tool, unknown
 
@@ -71,17 +71,17 @@ def run(
         step_at, step_started = now(), time.monotonic()
         try:
             completion = engine.complete(request)
+            message: Message = plain(completion.message)
         except ContextOverflow:
             stop_reason = "context"
             break
         except Refused:
             raise  # no money is no answer of the model: the run was never made
-        except MachineError as failure:
+        except Exception as failure:  # also a bug of an engine: one run fails, the others are kept
             stop_reason = "error"
             error = {"where": "provider", "type": type(failure).__name__, "message": str(plain(str(failure)))}
             break
         deadline += completion.waited_s
-        message: Message = plain(completion.message)
         messages.append(message)
         step = _step(completion, len(messages) - 1, step_at, time.monotonic() - step_started)
         if completion.tokens is not None and keep_tokens is not None:

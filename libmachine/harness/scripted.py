@@ -93,8 +93,32 @@ def _rule(value: Any) -> Rule:
     messages = [{"role": "assistant", "content": r} if isinstance(r, str) else r for r in replies]
     if not all(isinstance(message, dict) for message in messages):
         raise ValueError("'replies' is a list of texts or assistant messages")
+    for message in messages:
+        _check(message)
     trial = value.get("trial")
     return Rule(re.compile(value["match"]), trial if isinstance(trial, int) else None, messages)
+
+
+def _check(reply: dict[str, Any]) -> None:
+    """Raise ValueError for a reply that could not be given."""
+    for name in ("delay_s", "cost_usd"):
+        amount = reply.get(name, 0)
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < 1e9:
+            raise ValueError(f"'{name}' is a number from 0 on")
+    usage = reply.get("usage") or {}
+    if not isinstance(usage, dict) or not all(isinstance(n, int | None) for n in usage.values()):
+        raise ValueError("'usage' maps names of token counts to whole numbers")
+    if set(usage) - {"prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens"}:
+        raise ValueError("'usage' has prompt_tokens, completion_tokens, cached_tokens and reasoning_tokens")
+    calls = reply.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise ValueError("'tool_calls' is a list of calls")
+    for call in calls:
+        function = call.get("function", call)
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise ValueError("a tool call has a 'name' and 'arguments'")
+        if "function" in call and not isinstance(function.get("arguments"), str):
+            raise ValueError("'arguments' inside 'function' are a text")
 
 
 def _completion(reply: dict[str, Any], model: str, step: int) -> Completion:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -141,11 +140,14 @@ class Store:
         self._append(row, (card["run"],))
         return {**card, "id": oid}
 
-    def add_record(self, record: Record) -> Record:
-        """Store a record of another kind (a plain one, of a machine) and return it with its id."""
+    def add_record(self, record: Record, parts: dict[str, str] | None = None) -> Record:
+        """Store a record of another kind (a plain one, of a machine) and return it with its id.
+
+        parts: name -> id of blobs that belong to it, trained weights say."""
         layout.check_name(record["machine"])
         oid = self.blob(record_bytes(record))
-        self._append({"type": record["type"], "id": oid, "machine": record["machine"]}, (oid,))
+        row = {"type": record["type"], "id": oid, "machine": record["machine"], "parts": parts or {}}
+        self._append(row, (oid,))
         return {**record, "id": oid}
 
     def _append(self, row: log.Row, about: Iterable[str]) -> None:
@@ -304,10 +306,12 @@ class Store:
                 self._held.remove(key)
                 fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, _place(key))
 
-    def wait_for(self, key: str, pause_s: float = 0.2) -> None:
-        """Wait until nobody holds a key, then hold it."""
+    def wait_for(self, key: str, stop: threading.Event, pause_s: float = 0.2) -> bool:
+        """Wait until nobody holds a key, then hold it. False if stop came first."""
         while not self.claim(key):
-            time.sleep(pause_s)
+            if stop.wait(pause_s):
+                return False
+        return True
 
     def close(self) -> None:
         """Put what was written under refs/runs/*, and let go of files."""
