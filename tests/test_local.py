@@ -374,7 +374,7 @@ def test_a_file_of_ones_own(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 
 def test_a_model_that_speaks_no_chatml(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template, "SPECIAL", ("<|turn|>",))
-    other = LocalEngine(MODEL, parallel=1, context=256)
+    other = LocalEngine(MODEL, parallel=1, context=320)
     for _ in range(2):
         with pytest.raises(MachineError, match="must speak ChatML"):
             other.complete(ask("Hi!"))
@@ -394,9 +394,9 @@ def test_a_changed_file_has_another_hash(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 1 <= LocalEngine(MODEL)._threads <= 4
+    assert 1 <= LocalEngine(MODEL)._host._threads <= 4
     monkeypatch.setenv("MACHINE_LOCAL_THREADS", "3")
-    assert LocalEngine(MODEL)._threads == 3
+    assert LocalEngine(MODEL)._host._threads == 3
     monkeypatch.setenv("MACHINE_LOCAL_THREADS", "many")
     with pytest.raises(MachineError, match="MACHINE_LOCAL_THREADS 'many'"):
         LocalEngine(MODEL)

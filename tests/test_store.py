@@ -842,7 +842,7 @@ def test_a_claim_keeps_others_out_until_its_holder_dies(directory: str) -> None:
     store = opened(directory)
     assert not store.claim(key)
     assert store.claim(other)
-    waiter = threading.Thread(target=store.wait_for, args=(key, 0.01), daemon=True)
+    waiter = threading.Thread(target=store.wait_for, args=(key, threading.Event(), 0.01), daemon=True)
     waiter.start()
     waiter.join(0.1)
     assert waiter.is_alive()

@@ -102,7 +102,7 @@ def _rule(value: Any) -> Rule:
 def _check(reply: dict[str, Any]) -> None:
     """Raise ValueError for a reply that could not be given."""
     for name in ("delay_s", "cost_usd"):
-        amount = reply.get(name, 0)
+        amount = reply.get(name) or 0
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < 1e9:
             raise ValueError(f"'{name}' is a number from 0 on")
     usage = reply.get("usage") or {}
