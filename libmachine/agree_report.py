@@ -78,7 +78,8 @@ def _sweep(found: Record, width: int) -> str:
 def _unsure(found: Record) -> str:
     low, high = found["unsure_band"]
     told = f"unsure ({low:g} to {high:g}): {found['unsure']} of {found['usable']} runs"
-    told += f"; on the {found['sure']} sure ones they agree in {percent(found['agreement_sure'])}"
+    if found["sure"]:
+        told += f"; on the {found['sure']} sure ones they agree in {percent(found['agreement_sure'])}"
     saved = found["escalation"]
     if found["against"] == "marks" or found["with"] == "same" or saved["agreement"] is None:
         return told

@@ -157,3 +157,14 @@ use down.rules
 machine-gate say >"$out" 2>"$err"; code=$?
 [ $code = 1 ] || [ $code = 125 ] || die "exit $code"
 expect 1 machine-commit say
+
+# what leaks from the exam is said
+git checkout -q machines/say
+printf '{"id":"p1","input":"exam 1  EASY"}\n' >machines/say/cases.jsonl
+echo "Think of questions like exam 2 easy, and answer them well." >>machines/say/instructions.md
+sed -i 's/"exam 2 easy"/"Think of questions like exam 2 easy, and"/' machines/say/holdout.jsonl
+git add machines/say/cases.jsonl machines/say/holdout.jsonl; git commit -qm leak
+machine-gate say >"$out" 2>"$err"
+eq "$(jq -r '.warnings[]' "$out" | grep -c '^near_duplicates: p1 ~ h1')" 1
+eq "$(jq -r '.warnings[]' "$out" | grep -c '^held_out_text')" 1
+has "$err" "(near_duplicates)"

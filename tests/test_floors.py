@@ -28,7 +28,7 @@ FLOORS = {
     ),
     "verbs": (
         *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
-        *("compare*", "controls", "hooks_install"),
+        *("compare*", "controls", "hooks_install", "leaks"),
         *("agree*", "export*", "sft*", "versions", "optimize*", "converse*"),
     ),
     "face": ("sdk", "flows"),

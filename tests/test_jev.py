@@ -6,7 +6,6 @@ The last tests need packages that are no dependency of ours and are passed over 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -320,16 +319,10 @@ def test_an_unknown_price_is_refused_before_the_call() -> None:
 # the vendor's own -----------------------------------------------------------------------
 
 
-def needs(module: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"{module} is not installed")
-
-
 def script(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-@needs("jevcompat")
-@needs("typesafe_sdk")
 def test_the_fake_conforms() -> None:
     """Every MUST of the conformance suite, with the official SDK parsing each kind of answer."""
     with FakeJev() as fake:
@@ -338,7 +331,6 @@ def test_the_fake_conforms() -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-@needs("sparrow_decider")
 def test_a_real_model(tmp_path: Path) -> None:
     """sparrow-decider, offline, through our client: answers of a real model are complete and in range."""
     port = 20_000 + os.getpid() % 20_000

@@ -16,6 +16,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("run", "plumbing", "run a machine on cases"),
     Command("grade", "plumbing", "judge runs by their machine's graders"),
+    Command("mark", "plumbing", "grade a run as a person"),
     Command("select", "plumbing", "keep the runs worth keeping"),
     Command("gate", "plumbing", "judge whether a version may go live"),
     Command("commit", "plumbing", "make a version live that the gate let through"),
@@ -28,6 +29,7 @@ COMMANDS = (
     Command("export", "plumbing", "turn graded runs into training examples"),
     Command("suite", "porcelain", "run and grade a machine's cases"),
     Command("compare", "porcelain", "compare two versions on the same cases"),
+    Command("agree", "porcelain", "measure how far graders can be trusted"),
     Command("tree", "porcelain", "show a family of machines"),
     Command("revert", "porcelain", "make an earlier version live again"),
     Command("sync", "porcelain", "share versions and verdicts with a remote"),

@@ -17,7 +17,7 @@ from libmachine.canon import dump_line
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import with_id
 from libmachine.cmd._money import Purse
-from libmachine.errors import NO, UNTESTABLE, MachineError, Untestable
+from libmachine.errors import INTERRUPTED, NO, UNTESTABLE, MachineError, Untestable
 from libmachine.folder import Criterion
 from libmachine.grade import Grading
 from libmachine.judging import Judging
@@ -72,6 +72,8 @@ def main(workspace: str | None, name: str, criterion: str, as_json: bool, **opti
         output.write(dump_line(found)) if as_json else output.text(told)
     if failure is not None:
         raise failure
+    if found is None and interrupts.hit:
+        return INTERRUPTED
     if found is None:
         raise Untestable(_nothing(figures, name, criterion, terms))
     code = tally.code(interrupts, output)

@@ -10,6 +10,7 @@ from libmachine.canon import Record
 from libmachine.errors import MachineError, ProviderError
 from libmachine.git.place import Place
 from libmachine.git.repository import Repository
+from libmachine.harness.local import CONTEXT
 from libmachine.project import Project
 from libmachine.sft import service
 from libmachine.sft.candidate import Live
@@ -36,7 +37,9 @@ class Trainer:
 
     def context(self, base_model: str) -> int | None:
         """Most tokens of an example, None if it does not say."""
-        return self.offer.models.get(base_model) if self.offer else None
+        if self.offer is not None:
+            return self.offer.models.get(base_model)
+        return CONTEXT if base_model.startswith("local/") else None
 
 
 def find(project: Project, base_model: str, base_url: str | None, must: bool) -> Trainer:

@@ -54,9 +54,6 @@ def train(job: Job, store: Store, stop: threading.Event, options: dict[str, Any]
     """Train, or take up what was trained; the stored candidate."""
     assert job.trainer.address is not None
     purse = Purse(job.project, "sft", options["budget"], options["price_as"])
-    from libmachine import project as places
-
-    places.make_store(job.project)
     folder = Training(job.project.store, job.plan.id)
     bill = _Bill(purse, job.plan, job.price, job.name)
     failure: BaseException | None = None

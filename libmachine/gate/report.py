@@ -21,9 +21,14 @@ def report(verdict: Record, names: Mapping[str, str], width: int) -> str:
     lines = [f"{verdict['machine']}: {verdict['baseline'][:12]} (live) against {verdict['candidate'][:12]}"]
     if "arms" in verdict:
         lines += [_cases(verdict, names, width), *_figures(verdict), *_about(verdict), *_guards(verdict)]
-    lines += [f"warning: {_MEANING.get(code, code)} ({code})" for code in verdict["warnings"]]
+    lines += [_warning(str(code)) for code in verdict["warnings"]]
     lines.append(sentence(verdict))
     return "\n".join(lines)
+
+
+def _warning(code: str) -> str:
+    name, colon, words = code.partition(": ")
+    return f"warning: {console.one_line(words, 200) if colon else _MEANING.get(name, name)} ({name})"
 
 
 def sentence(verdict: Record) -> str:

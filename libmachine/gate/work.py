@@ -29,6 +29,7 @@ from libmachine.git.repository import Repository
 from libmachine.grade import Grading
 from libmachine.harness.base import Engine
 from libmachine.judging import Judging
+from libmachine.leaks import leaks
 from libmachine.load import Loaded, load_folder
 from libmachine.record import record_id
 from libmachine.run import Runner, Settings
@@ -97,7 +98,9 @@ class Gate:
             known = stored_verdict(self.repo, question, wanted)
             if known is not None and not self.terms.again:
                 return known
-            return self._keep(self._measured(live, candidate, grading, cases, stop, step))
+            verdict = self._measured(live, candidate, grading, cases, stop, step)
+            found = leaks(judge.folder.cases("cases.jsonl"), cases, candidate.instructions)
+            return self._keep({**verdict, "warnings": [*verdict["warnings"], *found]})
 
     @contextlib.contextmanager
     def _loaded(self) -> Iterator[tuple[Loaded, Loaded, Loaded]]:
