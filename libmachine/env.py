@@ -40,6 +40,10 @@ VARIABLES = (
     Variable("MACHINE_LOCAL_MODEL", None, "GGUF file that local/... ids are served from"),
     Variable("MACHINE_LOCAL_THREADS", None, "threads of the local model; default: all cores, at most 4"),
     Variable("MACHINE_CACHE", None, "directory of unpacked weights; default ~/.cache/machine"),
+    Variable("TINKER_BASE_URL", None, "address of the trainer; default the local one, else Tinker's"),
+    Variable(
+        "MACHINE_PYTHON", None, "a Python that has libmachine[sft], for training where this one has not"
+    ),
     Variable("MACHINE_FSYNC", "1", "0: do not wait for the disk (tests and bulk work)"),
     Variable("MACHINE_DEBUG", None, "1: show tracebacks"),
     Variable("NO_COLOR", None, "set: no colour on terminals"),

@@ -27,14 +27,14 @@ class Project:
         return Store(self.store, env.get("MACHINE_FSYNC") != "0", lambda: hide_from_git(self.store))
 
     def trained(self, adapter: str) -> str:
-        """The GGUF file of a locally trained adapter, by the id of its blob in the store.
+        """The GGUF file of a locally trained adapter, by the id of the tree in the store that holds it.
 
         Raises MachineError if the store does not have it."""
         if not re.fullmatch("[0-9a-f]{40}", adapter):
             raise MachineError(f"'{adapter}' is no id of an adapter; it has 40 hex digits")
         path = f"{env.cache_dir()}/adapters/{adapter}.gguf"
         if not os.path.exists(path):
-            data = self.open_store().read_blob(adapter)
+            data = self.open_store().read_file(adapter, "adapter.gguf")
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             temporary = f"{path}.{os.getpid()}.tmp"
             with open(temporary, "wb") as file:

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libmachine import prices
+from libmachine.cmd import _sft_show
 from libmachine.errors import Interrupted, MachineError, ProviderError
 from libmachine.export import Dropped
 from libmachine.sft import check, dataset, plan, service
@@ -228,6 +229,17 @@ def test_thoughts_that_were_not_captured() -> None:
     assert "reasoning perhaps, is missing" in made.differences[0].what
     made, _, _ = build([run("a", [answer("four")], [step(2, completion_tokens=200)])], drop_reasoning=True)
     assert len(made.examples) == 1
+
+
+def test_over_five_percent_is_fatal() -> None:
+    different = check.Difference("r", "c", 0, "told")
+    few = dataset.Dataset(differences=[different], compared=20)
+    many = dataset.Dataset(differences=[different], compared=19)
+    _sft_show.judge_check(few, allowed=False, dry_run=False)
+    _sft_show.judge_check(many, allowed=True, dry_run=False)
+    _sft_show.judge_check(many, allowed=False, dry_run=True)
+    with pytest.raises(MachineError, match=r"1 of 19 runs .* step 1: told; --allow-render-mismatch"):
+        _sft_show.judge_check(many, allowed=False, dry_run=False)
 
 
 def test_effort_is_compared_by_value() -> None:

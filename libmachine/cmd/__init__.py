@@ -27,6 +27,7 @@ COMMANDS = (
     Command("versions", "plumbing", "list the versions of a machine"),
     Command("spend", "plumbing", "sum what was spent"),
     Command("export", "plumbing", "turn graded runs into training examples"),
+    Command("sft", "plumbing", "train a machine's model on its graded runs"),
     Command("suite", "porcelain", "run and grade a machine's cases"),
     Command("compare", "porcelain", "compare two versions on the same cases"),
     Command("agree", "porcelain", "measure how far graders can be trusted"),

@@ -192,4 +192,6 @@ def _candidate(job: Job, store: Store, result: Record) -> Record:
         data=data_record(job.plan, job.dataset, job.dropped, job.solved, job.instructions, job.live),
         training=training_record(job.plan, result, job.warnings, result.get("cost_usd")),
     )
-    return store.add_record(record)
+    # named as a part of the candidate, the adapter is reachable from refs/runs as the runs are
+    parts = {"weights": result["adapter"]} if result.get("adapter") else {}
+    return store.add_record(record, parts)

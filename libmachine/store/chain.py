@@ -81,7 +81,7 @@ def _has_place(machine: str) -> bool:
 def _entries(row: log.Row) -> Iterable[_Entry]:
     yield FILE, row["id"], row["id"]
     for part, oid in (row.get("parts") or {}).items():
-        yield DIRECTORY if part in ("before", "after") else FILE, f"{row['id']}.{part}", oid
+        yield DIRECTORY if part in ("before", "after", "weights") else FILE, f"{row['id']}.{part}", oid
 
 
 def _read_ref(directory: str, machine: str) -> str | None:

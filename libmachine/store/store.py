@@ -25,7 +25,7 @@ from libmachine.errors import MachineError
 from libmachine.record import record_bytes
 from libmachine.store import chain, layout, log
 from libmachine.store.index import Index
-from libmachine.store.objects import Objects
+from libmachine.store.objects import Objects, tree_entries
 
 PERSON = "person:"
 """What the grader of a person's mark begins with; a mark is never a run's newest scorecard."""
@@ -250,6 +250,13 @@ class Store:
             raise MachineError(
                 f"object {oid} is missing from the store; machine-fsck says what it was"
             ) from None
+
+    def read_file(self, tree: str, name: str) -> bytes:
+        """The bytes of a file of a tree. Raises MachineError if either is not here or damaged."""
+        entries = dict(tree_entries(self.read_blob(tree)))
+        if name not in entries:
+            raise MachineError(f"tree {tree} of the store has no '{name}'; machine-fsck says what is wrong")
+        return self.read_blob(entries[name])
 
     def load_run(self, row: dict[str, Any], scorecard: bool = True) -> Record:
         """The whole record of a run from its index row, with its case as given and its newest scorecard."""
