@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-import shutil
 import subprocess
 from decimal import Decimal
 from pathlib import Path
@@ -236,7 +235,6 @@ def _git(folder: Path, *words: str, stdin: bytes = b"") -> str:
 # lines through other tools ---------------------------------------------------------------
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq here; apt-get install jq")
 def test_ids_survive_jq() -> None:
     """One jq for many lines: generated values inside a run's free fields, and the golden lines."""
     lines: list[bytes] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from libmachine.canon import Record
 from libmachine.folder import Criterion
 from libmachine.measure import Measured, criterion_score, passed_of
+from libmachine.stats import pass_at_k, pass_hat_k
 
 
 def criteria(measured: Measured, criteria_: tuple[Criterion, ...]) -> Record:
@@ -35,10 +36,15 @@ def graders_of(measured: Measured) -> set[str]:
 
 
 def about(runs: list[Record]) -> Record:
-    """What an arm's runs were like: pass rate, tokens out, distinct outputs, why they stopped, spend."""
+    """What an arm's runs were like: how many passed (by run; by case once, in any trial, in all), tokens out,
+    distinct outputs, why they stopped, spend."""
     passed = [p for run in runs if (p := passed_of(run)) is not None]
     tokens = [t for run in runs if (t := run["usage"]["completion_tokens"]) is not None]
     costs = [run["usage"]["cost_usd"] for run in runs]
+    by_case: dict[str, list[bool | None]] = {}
+    for run in runs:
+        by_case.setdefault(run["case"]["identity"], []).append(passed_of(run))
+    trials = list(by_case.values())
     stops: dict[str, int] = {}
     for run in runs:
         stops[run["stop_reason"]] = stops.get(run["stop_reason"], 0) + 1
@@ -46,6 +52,9 @@ def about(runs: list[Record]) -> Record:
         "runs": len(runs),
         "failed": sum(run["status"] == "failed" for run in runs),
         "pass_rate": sum(passed) / len(passed) if passed else None,
+        "pass_at_1": pass_at_k(trials, 1),
+        "pass_at_k": pass_at_k(trials),
+        "all_good": pass_hat_k(trials),
         "mean_completion_tokens": sum(tokens) / len(tokens) if tokens else None,
         "distinct_outputs": len({run["output"] for run in runs}),
         "stop_reasons": dict(sorted(stops.items())),

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
-from libmachine.canon import Record, RecordError, loads
+from libmachine.canon import Record
 from libmachine.errors import MachineError, Untestable
 from libmachine.git import notes
 from libmachine.git.objects import read_commits
@@ -33,7 +33,7 @@ class Noted:
             raise Untestable(_NONE)
         if tree not in self.known:
             lines = [line for tip in self.tips for line in self._lines_of(tip, tree)]
-            self.known[tree] = _records(list(dict.fromkeys(lines)))
+            self.known[tree] = notes.records_of(list(dict.fromkeys(lines)))
         return self.known[tree]
 
     def _lines_of(self, tip: str, tree: str) -> list[bytes]:
@@ -76,19 +76,4 @@ def _paths(tree: str) -> list[str]:
 
 def _lines(repo: Repository, commit: str, tree: str) -> list[bytes]:
     found = repo.objects([f"{commit}:{path}" for path in _paths(tree)])
-    lines = [
-        line.strip() for blob in found if blob and blob.kind == "blob" for line in blob.data.split(b"\n")
-    ]
-    return list(dict.fromkeys(line for line in lines if line))
-
-
-def _records(lines: Sequence[bytes]) -> list[Record]:
-    records = []
-    for line in lines:
-        try:
-            record = loads(line)
-        except RecordError:
-            continue
-        if isinstance(record, dict):
-            records.append(record)
-    return records
+    return notes.lines_of(blob.data for blob in found if blob and blob.kind == "blob")

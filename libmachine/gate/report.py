@@ -103,7 +103,7 @@ def _figures(verdict: Record) -> list[str]:
 
 
 def _about(verdict: Record) -> list[str]:
-    rows = [["", "passed", "tokens out", "distinct", "stopped by"]]
+    rows = [["", "passed", "any trial", "all", "tokens out", "distinct", "stopped by"]]
     for name, label in (("live", "live"), ("candidate", "new")):
         about = verdict["about"][name]
         stops = ", ".join(f"{reason} {count}" for reason, count in about["stop_reasons"].items())
@@ -112,6 +112,8 @@ def _about(verdict: Record) -> list[str]:
             [
                 label,
                 _percent(about["pass_rate"]),
+                _percent(about.get("pass_at_k")),
+                _percent(about.get("all_good")),
                 "-" if tokens is None else f"{tokens:.1f}",
                 f"{about['distinct_outputs']}/{about['runs']}",
                 stops,
@@ -121,7 +123,7 @@ def _about(verdict: Record) -> list[str]:
     for name, row in verdict["criteria"].items():
         label = f"{name} (audit)" if row.get("role") == "audit" else name
         criteria.append([label, _shown(row.get("live")), _shown(row.get("candidate"))])
-    return [console.table(t, 100, right=(1, 2, 3)).rstrip("\n") for t in (rows, criteria)]
+    return [console.table(t, 100, right=(1, 2, 3, 4, 5)).rstrip("\n") for t in (rows, criteria)]
 
 
 def _guards(verdict: Record) -> list[str]:

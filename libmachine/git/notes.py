@@ -65,13 +65,13 @@ def read(repo: Repository, tree: str, ref: str = REF) -> list[Record]:
     if tip is None:
         return []
     found = repo.objects([f"{tip}:{path}" for path in _paths(tree)])
-    return _records(_lines(blob.data for blob in found if blob and blob.kind == "blob"))
+    return records_of(lines_of(blob.data for blob in found if blob and blob.kind == "blob"))
 
 
 def read_all(repo: Repository, ref: str = REF) -> dict[str, list[Record]]:
     """Version tree -> its records, oldest first. `ref` may be another's, fetched beside ours."""
     tip = read_ref(repo, ref)
-    return {oid: _records(lines) for oid, lines in all_lines(repo, tip).items()} if tip else {}
+    return {oid: records_of(lines) for oid, lines in all_lines(repo, tip).items()} if tip else {}
 
 
 def all_lines(repo: Repository, commit: str) -> Notes:
@@ -111,13 +111,14 @@ def _is_ancestor(repo: Repository, one: str, other: str) -> bool:
 # lines ----------------------------------------------------------------------------------
 
 
-def _lines(blobs: Iterable[bytes]) -> list[bytes]:
+def lines_of(blobs: Iterable[bytes]) -> list[bytes]:
     """The lines of the blobs of one note (a mixed layout may have several), each once."""
     lines = (line.strip() for data in blobs for line in data.split(b"\n"))
     return list(dict.fromkeys(line for line in lines if line))
 
 
-def _records(lines: Iterable[bytes]) -> list[Record]:
+def records_of(lines: Iterable[bytes]) -> list[Record]:
+    """The records among the lines of a note; what is none is skipped."""
     records = []
     for line in lines:
         try:
@@ -133,7 +134,7 @@ def _contents(repo: Repository, listed: Mapping[str, list[str]], noted: Iterable
     """The lines of some of the notes of a listing."""
     wanted = {oid: listed[oid] for oid in noted if oid in listed}
     found = iter(repo.objects([blob for blobs in wanted.values() for blob in blobs]))
-    return {oid: _lines(blob.data for _ in blobs if (blob := next(found))) for oid, blobs in wanted.items()}
+    return {oid: lines_of(blob.data for _ in blobs if (blob := next(found))) for oid, blobs in wanted.items()}
 
 
 def _write(repo: Repository, notes: Notes) -> dict[str, str]:
@@ -170,7 +171,7 @@ def _with_lines(repo: Repository, tip: str | None, lines: Notes) -> tuple[str, i
     count = 0
     for number, (oid, wanted) in enumerate(lines.items()):
         blobs = found[4 * number : 4 * number + 4]
-        old = _lines(blob.data for blob in blobs if blob and blob.kind == "blob")
+        old = lines_of(blob.data for blob in blobs if blob and blob.kind == "blob")
         new[oid] = list(dict.fromkeys([*old, *wanted]))
         count += len(new[oid]) - len(old)
     if not count:

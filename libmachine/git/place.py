@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 from libmachine.errors import MachineError, Untestable
@@ -21,7 +22,7 @@ VERSIONED = ("instructions.md", "model.json", "rubric.toml")
 LINK = "120000"
 
 
-class Place:
+class Place(ABC):
     """Where machines are read from. Paths are relative to the project and use '/'.
 
     label: what to call it in messages. prefix: the directory of machines, "machines".
@@ -34,16 +35,16 @@ class Place:
 
     # What a kind of place provides: modes below a path, ids, contents.
 
-    def _list(self, path: str) -> dict[str, str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _list(self, path: str) -> dict[str, str]: ...
 
+    @abstractmethod
     def oid(self, path: str) -> str | None:
         """The blob id of a file, None if it is absent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Path -> bytes of those files that are there."""
-        raise NotImplementedError
 
     # What every place can answer from that.
 
