@@ -141,6 +141,16 @@ use gamed.rules
 expect 1 machine-gate say
 eq "$(jq -r '.reasons[0]' "$out" | cut -d: -f1)" zero_variance
 
+# saturated: live is nearly perfect, and no candidate could show that it is better
+exam 14 >machines/say/holdout.jsonl
+printf '{"match":"exam 1 ","trial":1,"replies":["please"]}\n{"match":"exam 1 ","replies":["poor"]}\n{"match":"","replies":["please"]}\n' \
+  >nearly.rules
+use nearly.rules; git add -A; git commit -qm nearly
+use gamed.rules
+expect 1 machine-gate say
+eq "$(jq -c '[.decision,.low_power]' "$out")" '["refuse",true]'
+has "$err" "low power"
+
 # no exam, no verdict; a machine that says in code what belongs in its files is not gateable
 rm machines/say/holdout.jsonl
 expect 125 machine-gate say

@@ -94,6 +94,11 @@ def _figures(verdict: Record) -> list[str]:
         lines.append(
             f"difference {verdict['mean_diff']:+.3f}, error {verdict['se']:.3f}, z {z}{shown}; exact p {flip}"
         )
+    if verdict.get("low_power"):
+        lines.append(
+            f"low power: live is at {verdict['mean_live']:.2f}, and this exam sees gains from "
+            f"{verdict['mde80']:.2f} on; harder cases would show more"
+        )
     if verdict["tries"] > 1:
         lines.append(f"try {verdict['tries']} on this holdout: alpha left {verdict['alpha_left']:.4f}")
     missing = verdict["missing_live"] + verdict["missing_cand"]
