@@ -31,7 +31,7 @@ from libmachine.load import Loaded, load_folder
 from libmachine.measure import passed_of, score_of
 from libmachine.run import Runner, Settings, tool_set
 from libmachine.stats import SLACK, decide, paired_gate, pass_at_k, pass_hat_k
-from libmachine.stats_exact import FINE_GRID, flip_p
+from libmachine.stats.exact import FINE_GRID, flip_p
 from libmachine.store.store import Store
 from libmachine.suite import kin_warning, mean_of, over_units, spend, unit_of
 

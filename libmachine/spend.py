@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from libmachine.budget import TOKENS
-from libmachine.budget_book import Row, amount_of
-from libmachine.budget_holder import is_alive
+from libmachine.budget.book import Row, amount_of
+from libmachine.budget.holder import is_alive
+from libmachine.budget.ledger import TOKENS
 from libmachine.canon import Record
 from libmachine.store import log
 

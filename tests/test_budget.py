@@ -19,9 +19,11 @@ from fake_endpoint import FakeEndpoint, completion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libmachine import budget, budget_book, prices
-from libmachine.budget import BudgetReached, Ledger, PriceUnknown
-from libmachine.budget_guard import guarded, scripted_worst_case
+from libmachine import prices
+from libmachine.budget import book as budget_book
+from libmachine.budget import ledger as budget
+from libmachine.budget.guard import guarded, scripted_worst_case
+from libmachine.budget.ledger import BudgetReached, Ledger, PriceUnknown
 from libmachine.errors import BUDGET, ContextOverflow, MachineError, ProviderError, Refused, UsageError
 from libmachine.harness.base import Completion, Request, Sampling
 from libmachine.harness.chat import ChatEngine
@@ -169,7 +171,7 @@ def test_a_call_dearer_than_the_budget_is_never_made(ledger_of: Callable[..., Le
 
 BUYER = """
 import sys
-from libmachine.budget import BudgetReached, Ledger
+from libmachine.budget.ledger import BudgetReached, Ledger
 ledger = Ledger(pipe=sys.argv[1])
 try:
     while True:
@@ -193,7 +195,7 @@ def test_processes_cannot_take_the_last_cent_twice(tmp_path: Path) -> None:
 
 HOLDER = """
 import sys
-from libmachine.budget import Ledger
+from libmachine.budget.ledger import Ledger
 ledger = Ledger(pipe=sys.argv[1])
 reservation = ledger.reserve(float(sys.argv[2]), {"model": "m"})
 print("held", flush=True)
@@ -291,7 +293,7 @@ def test_the_own_thread_is_not_waited_for(ledger_of: Callable[..., Ledger]) -> N
 
 KILLED = """
 import sys
-from libmachine.budget import Ledger
+from libmachine.budget.ledger import Ledger
 from libmachine.store import disk
 ledger = Ledger(pipe=sys.argv[1], spend=sys.argv[2])
 disk.plan_fault("kill:" + sys.argv[3])
@@ -734,7 +736,7 @@ def machine_budget(*words: str, **variables: str) -> subprocess.CompletedProcess
 BUY = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from libmachine.budget import BudgetReached, Ledger
+from libmachine.budget.ledger import BudgetReached, Ledger
 ledger = Ledger(pipe=os.environ["MACHINE_LEDGER"])
 print(ledger.left())
 ledger.settle(ledger.reserve(0.02, {"model": "m"}), 0.01)

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "libmachine"
 MOST_LINES = 400
 
 # As in the design, whether a module is there yet or not. A name stands for the module and for all
-# below it; `stats*` for stats, stats_cases, ...
+# below it; `suite*` for suite, suite_report, ...
 FLOORS = {
     "base": (
         *("env", "errors", "githash", "canon", "tables", "record", "case", "define"),
@@ -24,7 +24,7 @@ FLOORS = {
     ),
     "parts": (
         *("git", "store", "harness", "graders", "judging", "sandbox", "folder", "load", "project"),
-        *("splits", "pool", "tools", "stats*", "prices", "budget*", "tinkerd"),
+        *("splits", "pool", "tools", "stats", "prices", "budget", "tinkerd"),
     ),
     "verbs": (
         *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
@@ -45,7 +45,7 @@ PARTS = {
     "graders": {"folder", "harness", "tools"},
     "judging": {"folder", "graders", "harness"},
     "tinkerd": {"harness"},
-    "budget*": {"store", "harness", "prices"},
+    "budget": {"store", "harness", "prices"},
 }
 
 READS_ENVIRONMENT = ("env", "cmd")

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libmachine import prices
-from libmachine.budget import Ledger, PriceUnknown
-from libmachine.budget_guard import guarded
+from libmachine.budget.guard import guarded
+from libmachine.budget.ledger import Ledger, PriceUnknown
 from libmachine.define import Question, Run, jev
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion

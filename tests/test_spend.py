@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libmachine import console, spend
-from libmachine.budget import Ledger
+from libmachine.budget.ledger import Ledger
 from libmachine.cmd.spend import command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Path:
     ledger.settle(ledger.reserve(0.05, run), 0.02, counts)
     ledger.settle(ledger.reserve(0.05, judge), 0.0012, {"prompt_tokens": 300, "completion_tokens": 5})
     ledger.release(ledger.reserve(0.05, run))
-    code = "import sys; from libmachine.budget import Ledger; "
+    code = "import sys; from libmachine.budget.ledger import Ledger; "
     code += "Ledger(spend=sys.argv[1], fsync=False).reserve(0.03, {'kind': 'run', 'machine': 'brief'})"
     subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=True)
     ledger.reserve(0.04, run)

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 from scipy import stats as oracle
 
-from libmachine import stats, stats_cases, stats_exact
-from libmachine.stats_dist import beta_cdf, normal_quantile, normal_sf, t_isf, t_sf, wilson
+from libmachine import stats
+from libmachine.stats import cases as stats_cases
+from libmachine.stats import exact as stats_exact
+from libmachine.stats.dist import beta_cdf, normal_quantile, normal_sf, t_isf, t_sf, wilson
 
 DATA = Path(__file__).parent / "data"
 GATE = json.loads((DATA / "vectors_gate.json").read_text())["vectors"]

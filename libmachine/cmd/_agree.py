@@ -12,7 +12,7 @@ from libmachine import console, env, pool
 from libmachine.agree import Pair, Pairing, Terms, candidate_of
 from libmachine.agree_figures import Figures, held, record
 from libmachine.agree_report import report
-from libmachine.budget import BudgetReached
+from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import dump_line
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import with_id

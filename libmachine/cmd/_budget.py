@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from libmachine import budget, console, env
+from libmachine import console, env
+from libmachine.budget import ledger as budget
 from libmachine.errors import UsageError
 
 _CANNOT, _UNKNOWN = 126, 127  # as shells and env(1) say it

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from libmachine import console, env, prices
-from libmachine.budget import BudgetReached, Ledger, limit_of
-from libmachine.budget_guard import guarded, scripted_worst_case
+from libmachine.budget.guard import guarded, scripted_worst_case
+from libmachine.budget.ledger import BudgetReached, Ledger, limit_of
 from libmachine.folder import Model
 from libmachine.harness import choose, jev
 from libmachine.harness.base import Engine

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from libmachine import console, prices
-from libmachine.budget import Reservation
+from libmachine.budget.ledger import Reservation
 from libmachine.canon import Record, canonical, plain, usd
 from libmachine.cmd._money import Purse
 from libmachine.cmd._sft_job import Job

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from libmachine import console, env, measure, suite
-from libmachine.budget import BudgetReached
+from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import Record, dump_line, now, plain
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import (

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from libmachine.stats import alpha_share, decide, mean_stderr, paired_gate
-from libmachine.stats_dist import normal_sf, t_sf
+from libmachine.stats.dist import normal_sf, t_sf
 
 Array = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from libmachine.budget_holder import is_alive
+from libmachine.budget.holder import is_alive
 from libmachine.errors import MachineError
 from libmachine.store import disk, layout, log
 

@@ -7,7 +7,7 @@ from itertools import product, zip_longest
 from math import fsum, lcm
 from typing import Any, NamedTuple
 
-from libmachine.stats_exact import FINE_GRID, Swap, flip_p, grid, swap_p
+from libmachine.stats.exact import FINE_GRID, Swap, flip_p, grid, swap_p
 
 Trials = Sequence[float | None] | None
 """The scores of one case's trials, in 0..1; None: a trial without a grade, or a case without trials."""
@@ -69,7 +69,7 @@ def differences(units: Sequence[Unit]) -> dict[str, Any]:
     """Means of both arms, the difference of each unit, and the two exact tests on them.
 
     units: of paired cases only. Keys: mean_live, mean_cand, diff (candidate minus live, one a unit),
-    p_flip, p_trial, sampled. All sums are of whole numbers: see stats_exact.
+    p_flip, p_trial, sampled. All sums are of whole numbers: see stats.exact.
     """
     if not units:
         return dict.fromkeys(("mean_live", "mean_cand", "p_flip", "p_trial")) | {"diff": [], "sampled": []}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import isfinite, log2
 from typing import Any
 
-from libmachine.stats_dist import wilson
+from libmachine.stats.dist import wilson
 
 THRESHOLDS = (0.3, 0.5, 0.7, 0.9)
 UNSURE_BAND = (0.3, 0.7)

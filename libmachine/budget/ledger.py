@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from libmachine import errors
-from libmachine.budget_book import Account, Book, Figures, FileBook, Journal, Row, create_pipe, micro
-from libmachine.budget_holder import holder
+from libmachine.budget.book import Account, Book, Figures, FileBook, Journal, Row, create_pipe, micro
+from libmachine.budget.holder import holder
 from libmachine.canon import now
 
 DEFAULT_USD = 1.0  # limit of a command on a paid endpoint that names none

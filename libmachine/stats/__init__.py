@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import comb, fsum, isfinite, pi, sqrt
 from typing import Any, NamedTuple
 
-from libmachine.stats_agree import Sweep, agreement, threshold_sweep
-from libmachine.stats_cases import (
+from libmachine.stats.agree import Sweep, agreement, threshold_sweep
+from libmachine.stats.cases import (
     Trials,
     Unit,
     best_fills,
@@ -24,8 +24,8 @@ from libmachine.stats_cases import (
     read_cases,
     worst_fills,
 )
-from libmachine.stats_dist import normal_sf, t_isf, t_sf, wilson
-from libmachine.stats_exact import FINE_GRID, flip_p
+from libmachine.stats.dist import normal_sf, t_isf, t_sf, wilson
+from libmachine.stats.exact import FINE_GRID, flip_p
 
 __all__ = [
     "SLACK",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from libmachine import prices
-from libmachine.budget import TOKENS, Ledger, Reservation
+from libmachine.budget.ledger import TOKENS, Ledger, Reservation
 from libmachine.canon import canonical, usd
 from libmachine.errors import MachineError
 from libmachine.harness.base import Completion, Engine, Request
