@@ -118,11 +118,14 @@ class Gate:
 
             def arm(label: str, version: refs.Named) -> Loaded:
                 files = refs.version_files(self.repo, version.tree)
-                # the rubric that grades is the judge's; an arm only needs one that fits the code
-                rubric = question.judge.read(f"{question.judge.prefix}/{question.name}/rubric.toml")
-                files = {path: data for path, data in files.items() if path != "rubric.toml"}
-                files |= {"rubric.toml": rubric} if rubric is not None else {}
-                loaded = at(label, trees.with_version(question.tools, question.name, files))
+                tools = question.tools
+                # the rubric that grades is the judge's; an arm is loaded with those its code has graders for
+                for depth, member in enumerate(tools.family(question.name)):
+                    path = "parent/" * depth + "rubric.toml"
+                    files.pop(path, None)
+                    if (rubric := tools.read(f"{tools.prefix}/{member}/rubric.toml")) is not None:
+                        files[path] = rubric
+                loaded = at(label, trees.with_version(tools, question.name, files))
                 return replace(loaded, version=version.tree)
 
             yield (
