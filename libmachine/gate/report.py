@@ -90,7 +90,7 @@ def _figures(verdict: Record) -> list[str]:
         interval = verdict["ci_t"]
         shown = f", 95 % from {interval[0]:+.3f} to {interval[1]:+.3f}" if interval else ""
         z = "-" if verdict["z"] is None else f"{verdict['z']:.2f}"
-        flip = "-" if verdict["p_flip"] is None else f"{verdict['p_flip']:.4f}"
+        flip = "-" if verdict["p_flip"] is None else f"{verdict['p_flip']:.2g}"
         lines.append(
             f"difference {verdict['mean_diff']:+.3f}, error {verdict['se']:.3f}, z {z}{shown}; exact p {flip}"
         )
