@@ -100,7 +100,7 @@ def hide_from_git(store: str) -> bool:
     where = plumb.position(above)
     if common is None or where is None:
         return False
-    line = "/" + re.sub(r"([*?\\[\\]\\\\])", r"\\\1", f"{where[0]}{name}/")
+    line = "/" + re.sub(r"([*?\[\]\\])", r"\\\1", f"{where[0]}{name}/")
     path = f"{common}/info/exclude"
     try:
         with open(path) as file:

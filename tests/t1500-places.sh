@@ -92,3 +92,8 @@ git gc -q --prune=now; git cat-file -e "$(git rev-parse HEAD)" || die
 echo >>machines/red/instructions.md
 machine-run red --harness echo hi >run 2>/dev/null
 eq "$(jq -r .revision.dirty run)" true
+
+# a directory with letters that a pattern would take for its own
+git init -q "$work/odd" && mkdir -p "$work/odd/a[x]*b" && cd "$work/odd/a[x]*b" || exit 1
+expect 0 machine-init
+eq "$(git -C "$work/odd" status --porcelain -uall)" ""
