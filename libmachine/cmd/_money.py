@@ -52,4 +52,4 @@ class Purse:
         console.say(f"{summary}, {self.ledger.told()}")
         if isinstance(failure, BudgetReached):
             words = shlex.join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]])
-            console.say(f"what was bought is stored; to go on: {words} (with a larger --budget)")
+            console.say(f"what was bought is stored; to go on: {words}")
