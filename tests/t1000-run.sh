@@ -75,3 +75,11 @@ has "$out" "stdin is a terminal"
 expect 0 script -qec "machine-run say 'a good word'" /dev/null
 has "$out" "a good word"
 hasnt "$out" '"type"'
+
+# graded as they finish
+expect 0 machine-run say --eval "a good word"
+eq "$(jq -c '[.scorecard.score, .scorecard.passed]' "$out")" '[1,true]'
+expect 0 machine-run say --eval --cases cases.jsonl --ordered
+eq "$(jq -c .scorecard.score "$out" | tr '\n' ' ')" "1 0 1 "
+expect 0 script -qec "machine-run say --eval 'a bad word'" /dev/null
+has "$out" "not passed"

@@ -97,3 +97,9 @@ eq "$(jq -r .revision.dirty run)" true
 git init -q "$work/odd" && mkdir -p "$work/odd/a[x]*b" && cd "$work/odd/a[x]*b" || exit 1
 expect 0 machine-init
 eq "$(git -C "$work/odd" status --porcelain -uall)" ""
+
+# the price table, dated and with its sources
+expect 0 machine-doctor --prices
+has "$out" "USD per million tokens"
+expect 0 machine-doctor --prices --json
+eq "$(jq -r 'select(.date == "" or .source == "") | .model' "$out")" ""

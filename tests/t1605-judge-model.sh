@@ -93,3 +93,15 @@ has "$err" "warning: judge and machine are of one family (inkling)"
 expect 0 machine-grade --adopt --judge-model fake/other-1 <from
 hasnt "$err" "one family"
 expect 0 machine-fsck
+# more than twenty runs judged again only because the judge is another: said once, before the next is
+judged many 'judge()'
+runs_of many $(seq 1 24)
+says '{}'
+expect 0 machine-grade --judge-model fake/one <runs
+hasnt "$err" "judged again"
+cp "$out" graded
+expect 0 machine-grade --judge-model fake/two <graded
+has "$err" "warning: more than 20 runs are judged again only because the judge changed, from judge:fake/one"
+eq "$(grep -c "judged again" "$err")" 1
+expect 0 machine-grade --judge-model fake/two <graded
+hasnt "$err" "judged again"
