@@ -120,6 +120,26 @@ def hide_from_git(store: str) -> bool:
     return True
 
 
+def ignore(root: str, store: str) -> bool:
+    """Name a store in .gitignore, for a project that is in no repository yet: `git init` would take the
+    store for a repository inside, and `git add -A` fail at it. False if nothing had to be written."""
+    name = os.path.relpath(store, root)
+    if name.startswith("..") or plumb.common_directory(root) is not None:
+        return False
+    line = f"/{name}/"
+    path = f"{root}/.gitignore"
+    try:
+        with open(path) as file:
+            text = file.read()
+    except FileNotFoundError:
+        text = ""
+    if line in text.splitlines():
+        return False
+    with open(path, "a") as file:
+        file.write(("" if not text or text.endswith("\n") else "\n") + line + "\n")
+    return True
+
+
 def make_store(project: Project) -> bool:
     """Make the project's store now, private and hidden from git. True if it was not there."""
     layout.refuse_foreign(project.store) if os.path.lexists(project.store) else None

@@ -139,3 +139,10 @@ class Counter:
         more = len(counts) - none - one
         noun = "case" if len(counts) == 1 else "cases"
         return f"{len(counts)} {noun}: {none} with no good run, {one} with 1, {more} with 2 or more"
+
+
+def identities(path: str) -> frozenset[str]:
+    """Identities of the cases of a file."""
+    from libmachine.folder import read_cases
+
+    return frozenset(case["identity"] for case in read_cases(path))

@@ -29,7 +29,7 @@ FLOORS = {
     "verbs": (
         *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
         *("compare*", "controls", "hooks_install", "leaks"),
-        *("agree*", "export*", "sft*", "versions", "optimize*", "converse*"),
+        *("agree*", "export*", "sft*", "train*", "versions", "optimize*", "converse*", "purse"),
     ),
     "face": ("sdk", "flows"),
     "cmd": ("cmd",),

@@ -21,10 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libmachine import prices
-from libmachine.cmd import _sft_show
 from libmachine.errors import Interrupted, MachineError, ProviderError
 from libmachine.export import Dropped
-from libmachine.sft import check, dataset, plan, service
+from libmachine.sft import check, dataset, plan, service, told
 from libmachine.sft.candidate import plain_model
 from libmachine.sft.examples import Example, Rendered, digest, fitting, mean_nll, merged
 from libmachine.sft.folder import Training, results
@@ -235,11 +234,11 @@ def test_over_five_percent_is_fatal() -> None:
     different = check.Difference("r", "c", 0, "told")
     few = dataset.Dataset(differences=[different], compared=20)
     many = dataset.Dataset(differences=[different], compared=19)
-    _sft_show.judge_check(few, allowed=False, dry_run=False)
-    _sft_show.judge_check(many, allowed=True, dry_run=False)
-    _sft_show.judge_check(many, allowed=False, dry_run=True)
+    told.judge_check(few, allowed=False, dry_run=False)
+    told.judge_check(many, allowed=True, dry_run=False)
+    told.judge_check(many, allowed=False, dry_run=True)
     with pytest.raises(MachineError, match=r"1 of 19 runs .* step 1: told; --allow-render-mismatch"):
-        _sft_show.judge_check(many, allowed=False, dry_run=False)
+        told.judge_check(many, allowed=False, dry_run=False)
 
 
 def test_effort_is_compared_by_value() -> None:
@@ -501,14 +500,14 @@ def test_preflight(endpoint: Callable[[int, bytes], str]) -> None:
     ]
     url = endpoint(200, json.dumps({"supported_models": models}).encode())
     assert service.preflight(service.Address(url, "tml-x")).models == {"a": 8, "b": None}
-    for status, data, told in (
+    for status, data, words in (
         (402, b"no card", "not set up to pay"),
         (401, b"", "refuses the key"),
         (404, b"<html>", "is no Tinker service"),
         (200, b"hello", "is no Tinker service"),
         (200, b"[]", "is no Tinker service"),
     ):
-        with pytest.raises(ProviderError, match=told):
+        with pytest.raises(ProviderError, match=words):
             service.preflight(service.Address(endpoint(status, data), "tml-x"))
     with pytest.raises(ProviderError, match="no trainer answers"):
         service.preflight(service.Address("http://127.0.0.1:9", "tml-x"))

@@ -28,6 +28,7 @@ COMMANDS = (
     Command("spend", "plumbing", "sum what was spent"),
     Command("export", "plumbing", "turn graded runs into training examples"),
     Command("sft", "plumbing", "train a machine's model on its graded runs"),
+    Command("train", "porcelain", "sample, train and gate a machine in one go"),
     Command("suite", "porcelain", "run and grade a machine's cases"),
     Command("compare", "porcelain", "compare two versions on the same cases"),
     Command("agree", "porcelain", "measure how far graders can be trusted"),

@@ -16,12 +16,12 @@ from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import dump_line
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import with_id
-from libmachine.cmd._money import Purse
 from libmachine.errors import INTERRUPTED, NO, UNTESTABLE, MachineError, Untestable
 from libmachine.folder import Criterion
 from libmachine.grade import Grading
 from libmachine.judging import Judging
 from libmachine.load import Loaded, load
+from libmachine.purse import Purse
 from libmachine.store.store import Store
 
 Row = dict[str, Any]

@@ -18,7 +18,6 @@ from libmachine.cmd._measure import (
     warn_if_frozen,
     with_id,
 )
-from libmachine.cmd._money import Purse
 from libmachine.compare import Sides, Terms, compare, find_base, loaded_base
 from libmachine.compare_report import report
 from libmachine.errors import INTERRUPTED, UNTESTABLE, Untestable
@@ -26,6 +25,7 @@ from libmachine.git import repository
 from libmachine.grade import Grading
 from libmachine.judging import Judging
 from libmachine.load import load_folder
+from libmachine.purse import Purse
 
 
 def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int:

@@ -9,12 +9,12 @@ from typing import Any
 from libmachine import console, env, jsonl, pool
 from libmachine.canon import Record, RecordError, dump_line, hash_of, plain
 from libmachine.cmd import _cli
-from libmachine.cmd._money import Purse
 from libmachine.errors import MachineError
 from libmachine.grade import Grading, grade_and_store, why_ungraded
 from libmachine.judging import Judging, kin
 from libmachine.load import load
 from libmachine.project import Project
+from libmachine.purse import Purse
 from libmachine.record import read_record, record_id
 from libmachine.store.store import Store
 

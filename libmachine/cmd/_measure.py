@@ -9,13 +9,13 @@ import time
 from libmachine import console
 from libmachine.canon import Record, plain
 from libmachine.cmd import _cli
-from libmachine.cmd._money import Purse
 from libmachine.errors import MachineError, Untestable
 from libmachine.folder import Folder, read_cases
 from libmachine.harness import choose
 from libmachine.harness.base import Engine, Sampling
 from libmachine.load import Loaded
 from libmachine.measure import score_of
+from libmachine.purse import Purse
 from libmachine.record import arrange, record_id
 from libmachine.suite import why_no_score
 

@@ -12,7 +12,6 @@ from libmachine import console, env, jsonl
 from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import read_case
 from libmachine.cmd import _cli
-from libmachine.cmd._money import Purse
 from libmachine.cmd._show import card
 from libmachine.errors import UsageError
 from libmachine.folder import read_cases
@@ -22,6 +21,7 @@ from libmachine.harness.base import Sampling
 from libmachine.harness.loop import Limits
 from libmachine.judging import Judging
 from libmachine.load import Loaded, load
+from libmachine.purse import Purse
 from libmachine.run import Outcome, Runner, Settings
 from libmachine.store.store import Store
 

@@ -11,7 +11,7 @@ from libmachine.canon import Record, RecordError
 from libmachine.cmd import _cli
 from libmachine.errors import NO, UsageError
 from libmachine.record import read_record
-from libmachine.select import Counter, Wanted, select
+from libmachine.select import Counter, Wanted, identities, select
 from libmachine.times import since as moment
 
 
@@ -54,13 +54,6 @@ def _runs(tally: _cli.Tally) -> Iterator[tuple[bytes, Record]]:
             yield line.raw, read_record(line.value, "run")
         except RecordError as error:
             tally.bad_line(line.number, str(error))
-
-
-def identities(path: str) -> frozenset[str]:
-    """Identities of the cases of a file."""
-    from libmachine.folder import read_cases
-
-    return frozenset(case["identity"] for case in read_cases(path))
 
 
 def version(text: str, workspace: str | None) -> str:

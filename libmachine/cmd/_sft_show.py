@@ -1,50 +1,15 @@
-"""What machine-sft says: what was left out and why, warnings, the plan of a dry run, the candidate."""
+"""What machine-sft prints: the plan of a dry run, the candidate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from libmachine import console, export
+from libmachine import console
 from libmachine.canon import Record, dump_line, plain
 from libmachine.cmd import _cli
-from libmachine.cmd._sft_job import Job
-from libmachine.errors import MachineError
 from libmachine.record import arrange
-from libmachine.sft import check
-from libmachine.sft.candidate import instructions_of
-from libmachine.sft.dataset import Dataset
-
-
-def say_dropped(dropped: export.Dropped) -> None:
-    for line in dropped.told():
-        console.say(console.safe(line))
-
-
-def warn(job: Job) -> None:
-    for warning in job.warnings:
-        console.say(f"warning: {warning.partition(': ')[2]}")
-    wanted = job.instructions
-    others = sum(instructions_of(run) != wanted for run in job.dataset.runs)
-    if others:
-        console.say(
-            f"warning: {console.count(others, 'run')} of {len(job.dataset.runs)} had other instructions than "
-            f"'{job.name}' has now"
-        )
-
-
-def judge_check(made: Dataset, allowed: bool, dry_run: bool) -> None:
-    """Tell of runs that render otherwise. Raises MachineError if there are too many."""
-    if made.uncompared:
-        console.say(f"{console.count(made.uncompared, 'run')} with nothing to compare the rendering with")
-    if not made.differences:
-        return
-    share = f"{len(made.differences)} of {made.compared} runs render to something else than what was sampled"
-    first = made.differences[0]
-    told = console.one_line(f"case {first.case}, step {first.step + 1}: {first.what}", 400)
-    if made.mismatched > check.MOST_MISMATCHED and not allowed and not dry_run:
-        raise MachineError(f"{share}; first: {told}; --allow-render-mismatch trains on the others")
-    console.say(f"{share}; first: {told}")
+from libmachine.sft.job import Job
 
 
 def show(record: Record, output: _cli.Output, as_json: bool) -> None:

@@ -19,13 +19,13 @@ from libmachine.cmd._measure import (
     warn_if_frozen,
     with_id,
 )
-from libmachine.cmd._money import Purse
 from libmachine.controls import control, read_references
 from libmachine.errors import NO, OK
 from libmachine.folder import Folder
 from libmachine.grade import Grading
 from libmachine.judging import Judging
 from libmachine.load import Loaded, find, load_folder
+from libmachine.purse import Purse
 from libmachine.run import Runner, Settings
 from libmachine.store.store import Store
 from libmachine.suite_report import report

@@ -47,6 +47,7 @@ from libmachine.errors import UsageError
 @click.option(
     "--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Runs under way at once."
 )
+@click.option("--reuse-live", is_flag=True, help="Take stored runs of the live version of the last 24 hours.")
 @click.option("--rerun", is_flag=True, help="Measure anew although a verdict is stored.")
 @click.option("--staged", is_flag=True, help="Look up verdicts for what is staged; runs nothing.")
 @click.option(

@@ -34,6 +34,8 @@ def command(directory: str, examples: bool, hooks: bool, remove_hooks: bool, ser
     os.makedirs(f"{here.root}/machines", exist_ok=True)
     made = project.make_store(here)
     console.say(f"store {'made' if made else 'is there already'}: {here.store}")
+    if project.ignore(here.root, here.store):
+        console.say(f"hidden from a later git init: {here.root}/.gitignore")
     for name in sorted(os.listdir(project.built_in())) if examples else ():
         source, target = f"{project.built_in()}/{name}", f"{here.root}/machines/{name}"
         if os.path.lexists(target):

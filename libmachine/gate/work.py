@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from libmachine import measure
+from libmachine import measure, prices
 from libmachine.canon import Record, hash_of, now, plain
 from libmachine.errors import Interrupted, MachineError, Untestable
 from libmachine.folder import Folder
 from libmachine.gate import figures as gate_figures
 from libmachine.gate import rule as gate_rule
 from libmachine.gate.question import Question, simple_answer, stored_verdict, tries_so_far
+from libmachine.gate.reuse import first_stored
 from libmachine.git import notes, refs, trees
 from libmachine.git.place import Place
 from libmachine.git.repository import Repository
@@ -35,6 +36,8 @@ from libmachine.record import record_id
 from libmachine.run import Runner, Settings
 from libmachine.store.store import Store
 
+_REUSED = "live_reused: the live version's runs are stored ones, not interleaved with the candidate's"
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -46,6 +49,8 @@ class Terms:
     concurrency: int = 4
     seed: int = 0
     again: bool = False
+    reuse_live: bool | None = False
+    """Take stored runs of the live version. None: if they would cost money."""
 
 
 class Gate:
@@ -65,6 +70,7 @@ class Gate:
         self._open, self.judging, self.home = open_engine, judging, home
         self._engines: dict[str, Engine] = {}
         self._together: list[str | None] = []
+        self._reused: int | None = None
 
     def verdict(self, stop: threading.Event, step: Callable[[Record], None] = lambda run: None) -> Record:
         """Measure and decide. The verdict is stored and noted, unless it was stored already.
@@ -160,6 +166,9 @@ class Gate:
         identities = sorted({case["identity"] for case in cases})
         by_identity = {case["identity"]: case for case in cases}
         groups = [(by_identity[i].get("metadata") or {}).get("group") for i in identities]
+        if self._reuses(runners["live"]):
+            unwanted = self._promoting()
+            self._reused = first_stored(self.store, runners["live"], cases, self.terms.trials, unwanted)
         measured = self._look("first", runners, session, grading, cases, stop, step)
         arms: Record = {
             "cases": identities,
@@ -180,6 +189,9 @@ class Gate:
             arms["confirm"] = self._scores(looks[1], identities)
             figures = gate_rule.decide(arms, tries, self.terms.rule)
         session.close()
+        reused = {} if self._reused is None else {"reused": len(identities) * self.terms.trials}
+        if reused:
+            figures["warnings"] = [*figures["warnings"], _REUSED]
         return {
             **self._head(),
             "rubric": grading.rubric,
@@ -188,6 +200,7 @@ class Gate:
             "cases": len(identities),
             "trials": self.terms.trials,
             "arms": arms,
+            **reused,
             **figures,
             "rule": {**self.terms.rule},
             "criteria": gate_figures.criteria(measured, grading.machine.criteria),
@@ -209,6 +222,8 @@ class Gate:
     ) -> measure.Measured:
         """One measurement of both arms on trials that neither has used; one that was cut off goes on."""
         first = session.first_trials(label, runners, cases, self.terms.trials)
+        if label == "first" and self._reused is not None:
+            first = {**first, "live": self._reused}
         arms = [measure.Arm(name, runner, first[name]) for name, runner in runners.items()]
         measured = measure.measure(
             arms, cases, self.terms.trials, grading, self.store, self.terms.concurrency, stop, step
@@ -216,6 +231,20 @@ class Gate:
         if measured.interrupted:
             raise Interrupted("interrupted; what was run is stored, the same command goes on from there")
         return measured
+
+    def _reuses(self, live: Runner) -> bool:
+        if self.terms.reuse_live is None:
+            return getattr(live.engine, "price", prices.FREE) != prices.FREE
+        return self.terms.reuse_live
+
+    def _promoting(self) -> set[str]:
+        """Runs on which the live version was promoted: they passed by being good, and would do so again."""
+        used: set[str] = set()
+        for line in notes.read(self.repo, self.question.baseline.tree):
+            if line.get("type") == "verdict" and line.get("candidate") == self.question.baseline.tree:
+                with contextlib.suppress(MachineError):
+                    used.update(self.store.load_record(line["id"], "verdict").get("evidence", ()))
+        return used
 
     def _runner(self, machine: Loaded, is_candidate: bool) -> Runner:
         commit = None if is_candidate else self.question.base_commit

@@ -9,13 +9,13 @@ from typing import Any
 from libmachine import console, prices
 from libmachine.budget.ledger import Reservation
 from libmachine.canon import Record, canonical, plain, usd
-from libmachine.cmd._money import Purse
-from libmachine.cmd._sft_job import Job
 from libmachine.errors import MachineError
 from libmachine.promote import put_candidate
+from libmachine.purse import Purse
 from libmachine.sft import service
 from libmachine.sft.candidate import data_record, training_record
 from libmachine.sft.folder import Training
+from libmachine.sft.job import Job
 from libmachine.sft.plan import Plan, Step
 from libmachine.sft.trainer import Trainer as Loop
 from libmachine.store.store import Store
@@ -31,7 +31,12 @@ class _Bill:
 
     def __init__(self, purse: Purse, plan: Plan, price: prices.Price | None, machine: str) -> None:
         self.ledger, self.plan, self.price = purse.ledger, plan, price
-        self.what = {"kind": "train", "machine": machine, "model": plan.settings.base_model, "verb": "sft"}
+        self.what = {
+            "kind": "train",
+            "machine": machine,
+            "model": plan.settings.base_model,
+            "verb": purse.verb,
+        }
         self.usd: float | None = 0.0
 
     def check(self, first: int) -> None:
@@ -50,10 +55,9 @@ class _Bill:
         self.ledger.release(held)
 
 
-def train(job: Job, store: Store, stop: threading.Event, options: dict[str, Any]) -> Record:
+def train(job: Job, store: Store, stop: threading.Event, purse: Purse) -> Record:
     """Train, or take up what was trained; the stored candidate."""
     assert job.trainer.address is not None
-    purse = Purse(job.project, "sft", options["budget"], options["price_as"])
     folder = Training(job.project.store, job.plan.id)
     bill = _Bill(purse, job.plan, job.price, job.name)
     failure: BaseException | None = None
