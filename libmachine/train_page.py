@@ -80,7 +80,8 @@ def loss_chart(losses: Sequence[float | None]) -> str:
         marks.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
     for step in sorted({0, across // 2, across}):
         x = at(step, 0)[0]
-        marks.append(f'<text x="{x:.1f}" y="{high - 8}" text-anchor="middle">step {step + 1}</text>')
+        anchor = "end" if step and step == across else "middle"
+        marks.append(f'<text x="{x:.1f}" y="{high - 8}" text-anchor="{anchor}">step {step + 1}</text>')
     curves: list[str] = []
     run: list[str] = []
     for step, loss in [*enumerate(losses), (len(losses), None)]:
@@ -133,7 +134,7 @@ def _across(value: float, left: int, wide: int) -> float:
 
 def _legend(verdict: Record) -> str:
     told = (
-        f"{count(verdict['cases'], 'case')} x {count(verdict['trials'], 'trial')}, both versions anew: "
+        f"{count(verdict['cases'], 'case')} x {count(verdict['trials'], 'trial')}: "
         f"{verdict['wins']} better, {verdict['losses']} worse, {verdict['ties']} alike. "
     )
     circle = '<circle class="{0}" cx="5" cy="5" r="5"/>'
@@ -213,4 +214,4 @@ def _ceiling(value: float) -> float:
     if value <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
-    return next(step * size for step in (1, 2, 2.5, 5, 10) if step * size >= value)
+    return next(step * size for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * size >= value)

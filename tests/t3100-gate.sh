@@ -178,3 +178,25 @@ machine-gate say >"$out" 2>"$err"
 eq "$(jq -r '.warnings[]' "$out" | grep -c '^near_duplicates: p1 ~ h1')" 1
 eq "$(jq -r '.warnings[]' "$out" | grep -c '^held_out_text')" 1
 has "$err" "(near_duplicates)"
+
+# --reuse-live: stored runs of the live version are taken, said so, and never those it was promoted on
+machine again
+exam 14 >machines/again/holdout.jsonl
+mine() { echo "{\"model\": \"$1\", \"harness\": \"scripted\"}" >machines/again/model.json; }
+mine bad.rules
+git add -A machines/again && git commit -qm again
+machine-run again --cases holdout.jsonl --trials 4 >/dev/null 2>&1
+mine good.rules
+count() { machine-runs again 2>/dev/null | wc -l; }
+before=$(count)
+expect 0 machine-gate again --reuse-live
+eq "$(jq -c '[.decision,.reused,(.arms.live[0] | length),([.warnings[] | select(startswith("live_reused"))] | length)]' "$out")" \
+  '["promote",42,3,1]'
+eq "$(($(count) - before))" 42
+has "$err" "not interleaved with the candidate's (live_reused)"
+expect 0 machine-commit again
+mine best.rules
+before=$(count)
+machine-gate again --reuse-live --no-confirm >"$out" 2>"$err"
+eq "$(jq '.reused' "$out")" null
+eq "$(($(count) - before))" 84

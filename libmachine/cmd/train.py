@@ -1,4 +1,4 @@
-"""machine-train: one round of learning, from samples to a verdict."""
+"""machine-train: sample, train and gate a machine in one go."""
 
 from __future__ import annotations
 
