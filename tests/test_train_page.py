@@ -1,4 +1,4 @@
-"""The page of a round of training: well formed, self-contained, foreign text escaped, figures where they belong."""
+"""The page of a round of training: well formed, self-contained, foreign text escaped."""
 
 from __future__ import annotations
 
