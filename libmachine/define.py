@@ -272,13 +272,15 @@ class Machine:
     """A machine as its author writes it in machine.py.
 
     intent: what it is for, in one sentence. graders: one per criterion of rubric.toml. tools:
-    typed, documented functions. instructions, model, rubric: normally the files of the folder;
-    given here they override them, and the machine then runs but cannot be gated.
+    typed, documented functions. transform_reasoning: (captured reasoning of one message, its run) -> the
+    reasoning to train on instead, for machine-export. instructions, model, rubric: normally the files of
+    the folder; given here they override them, and the machine then runs but cannot be gated.
     """
 
     intent: str
     graders: Mapping[str, Grader] = field(default_factory=dict)
     tools: Sequence[Callable[..., Any]] = ()
+    transform_reasoning: Callable[[str, Run], str] | None = None
     instructions: str | None = None
     model: Mapping[str, Any] | str | None = None
     rubric: Mapping[str, Mapping[str, Any]] | None = None

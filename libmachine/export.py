@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libmachine.canon import Record, canonical
+from libmachine.case import as_messages
+from libmachine.define import Run
 from libmachine.select import answer_of, score_of
 
 FORMATS = ("openai", "cookbook", "trl", "dpo")
@@ -100,6 +102,50 @@ def _example(run: Mapping[str, Any], messages: Sequence[Record], good: Sequence[
             "score": f"{score_of(run):g}",
         },
     }
+
+
+# what is changed on the way -------------------------------------------------------------
+
+
+class CannotChange(Exception):
+    """A run that cannot be changed as asked; the message says why."""
+
+
+def transformed(run: Mapping[str, Any], transforms: Sequence[Callable[[str, Run], str]]) -> Record:
+    """The run with the captured reasoning of each message passed through functions, in their order.
+
+    Nothing else changes: no answer, call or result. Raises CannotChange if no reasoning was captured, a
+    function fails, or it leaves none.
+    """
+    seen = Run(run)
+    messages = []
+    for message in run["messages"]:
+        if message["role"] == "assistant" and message.get("reasoning"):
+            text = message["reasoning"]
+            for transform in transforms:
+                try:
+                    text = transform(text, seen)
+                except Exception as error:  # the author's code
+                    raise CannotChange(f"transform_reasoning: {type(error).__name__}: {error}") from None
+                if not isinstance(text, str) or not text.strip():
+                    raise CannotChange("transform_reasoning leaves no text")
+            # details are the provider's own form of the old text
+            kept = {name: value for name, value in message.items() if name != "reasoning_details"}
+            if kept.get("reasoning_field") == "reasoning_details":
+                del kept["reasoning_field"]
+            message = {**kept, "reasoning": text}
+        messages.append(message)
+    if not any(message.get("reasoning") for message in messages):
+        raise CannotChange("no reasoning was captured that could be transformed")
+    return {**run, "messages": messages}
+
+
+def instructed(run: Mapping[str, Any], instructions: str) -> Record:
+    """The run as if it had been given these instructions instead of its own; "" are none."""
+    had = _given(run) - len(as_messages(run["case"]["input"]))
+    new = [{"role": "system", "content": instructions}] if instructions else []
+    steps = [{**step, "message": step["message"] + len(new) - had} for step in run["steps"]]
+    return {**run, "messages": [*new, *run["messages"][had:]], "steps": steps}
 
 
 # formats --------------------------------------------------------------------------------

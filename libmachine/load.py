@@ -15,12 +15,12 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from libmachine.define import Check, Escalation, Grader, Jev, Judge, JudgePanel, Machine, Question
+from libmachine.define import Check, Escalation, Grader, Jev, Judge, JudgePanel, Machine, Question, Run
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion, Folder, Model, as_model, as_rubric, check_sampling
 from libmachine.githash import blob_id
@@ -45,6 +45,8 @@ class Loaded:
     source: str
     """Hash of the .py files of the folder and its parents: who the graders are."""
     parent: Loaded | None = None
+    transform: Callable[[str, Run], str] | None = None
+    """Its own transform_reasoning; what its parents declare is theirs."""
     ungateable: str | None = None
     """Why a gate cannot judge this machine: it says in code what belongs in its files."""
 
@@ -139,6 +141,9 @@ def load_folder(folder: Folder) -> Loaded:
         raise MachineError(f"{where}: 'intent' is empty; say in one sentence what the machine is for")
     in_code = [name for name in ("instructions", "model", "rubric") if getattr(definition, name) is not None]
     ungateable = f"{where} sets {', '.join(in_code)} in code; move it to its file" if in_code else None
+    transform = definition.transform_reasoning
+    if transform is not None and not callable(transform):
+        raise MachineError(f"{where}: 'transform_reasoning' is no function (reasoning, run) -> text")
     instructions = definition.instructions if definition.instructions is not None else folder.instructions()
     own = as_rubric(definition.rubric, where) if definition.rubric is not None else folder.criteria()
     model = as_model(definition.model, where) if definition.model is not None else folder.model()
@@ -165,6 +170,7 @@ def load_folder(folder: Folder) -> Loaded:
         version=folder.version(),
         source=_source(folder),
         parent=parent,
+        transform=transform,
         ungateable=ungateable or (parent.ungateable if parent else None),
     )
 

@@ -12,7 +12,7 @@ from math import fsum
 from typing import Any, cast
 
 from libmachine.canon import Record, usd
-from libmachine.folder import Criterion
+from libmachine.folder import Criterion, rubric_hash
 from libmachine.gate.figures import about
 from libmachine.judging import kin
 from libmachine.measure import criterion_score, passed_of, score_of
@@ -230,27 +230,29 @@ def kin_warning(runs: Iterable[Record]) -> list[str]:
 
 
 def family(members: Sequence[tuple[Record, Sequence[Criterion], Sequence[Record]]]) -> list[Record]:
-    """The criteria that several machines of a family have, over all their cases.
+    """The criteria that several machines of a family have, over the cases of these machines.
 
     members: suite record, effective criteria and graded runs of each. A case that several machines were
-    run on is one unit.
+    run on is one unit, in the mean and in its error. Two machines that each have a criterion of their own
+    by one name have nothing in common unless the criteria are equal.
     """
-    holders: dict[str, list[str]] = {}
+    holders: dict[str, list[int]] = {}
     found: dict[str, Criterion] = {}
-    for record, criteria, _ in members:
+    cases = []
+    for number, (_, criteria, runs) in enumerate(members):
         for criterion in criteria:
-            found.setdefault(criterion.id, criterion)
-            holders.setdefault(criterion.id, []).append(record["machine"])
-    groups: list[list[Record]] = []
-    units: list[str] = []
-    for _, _, runs in members:
+            key = rubric_hash((criterion,))
+            found.setdefault(key, criterion)
+            holders.setdefault(key, []).append(number)
         by_case: dict[str, list[Record]] = {}
         for run in runs:
             by_case.setdefault(run["case"]["identity"], []).append(run)
-        groups += by_case.values()
-        units += [unit_of(same[0]["case"]) for same in by_case.values()]
-    return [
-        {**_criterion(found[name], groups, units), "machines": machines}
-        for name, machines in holders.items()
-        if len(machines) > 1
-    ]
+        cases.append(list(by_case.values()))
+    common = []
+    for key, numbers in holders.items():
+        if len(numbers) > 1:
+            groups = [same for number in numbers for same in cases[number]]
+            units = [unit_of(same[0]["case"]) for same in groups]
+            machines = [members[number][0]["machine"] for number in numbers]
+            common.append({**_criterion(found[key], groups, units), "machines": machines})
+    return common

@@ -50,7 +50,7 @@ def train(
     try:
         runs, bought, graded = _material(project, machine, store, options, purse, stop)
         _go_on(stop)
-        job = prepare(project, name, runs, store, False, dict(options))
+        job = prepare(project, name, runs, store, False, {**_NO_CONTROL, **options})
         if job is None:
             return None
         candidate = work.train(job, store, stop, purse)
@@ -66,6 +66,7 @@ def train(
     return _report(name, candidate, verdict, purse, started_at, runs, bought, graded, options)
 
 
+_NO_CONTROL = {"placebo": False, "shuffle_answers": False}
 _GATE: dict[str, Any] = {
     "base": "HEAD",
     "trials": 3,

@@ -127,6 +127,39 @@ eq "$(jq -r .version "$out")" "$(jq -r .version candidate)"
 expect 0 machine-sft --any-model --seed 1 <graded
 [ "$(jq -r .version "$out")" != "$(jq -r .version candidate)" ] || die "another seed, the same weights"
 
+# controls: at rate 0 no loss falls; answers of other cases; both are marked, and not committed
+expect 129 machine-sft --placebo --shuffle-answers <graded
+expect 129 machine-sft --placebo --learning-rate 0.1 <graded
+expect 128 machine-sft --any-model --shuffle-answers --dry-run <tool
+has "$err" "needs good runs of at least two cases"
+expect 0 machine-sft --any-model --shuffle-answers --dry-run --json <graded
+eq "$(jq -c '[.control, .tokens, (.warnings[0] | split(":")[0])]' "$out")" "[\"shuffled_answers\",$tokens,\"control\"]"
+eq "$(jq -c '[(.example[0][0] | test("plain<")), .example[-1]]' "$out")" '[true,["good: 3<|im_end|>",1]]'
+expect 0 machine-sft --any-model --shuffle-answers <graded
+shuffled=$(jq -r '.version[:12]' "$out")
+[ "$(jq -r .data.digest "$out")" != "$(jq -r .data.digest candidate)" ] || die "shuffled, and the same data"
+eq "$(jq -c '[.training.control, .training.first_loss > .training.last_loss]' "$out")" '["shuffled_answers",true]'
+expect 0 machine-sft --any-model --placebo --steps 3 <graded
+has "$err" "warning: a placebo that learns nothing; a gate that is sound refuses it"
+eq "$(jq -c '[.training.control, .training.learning_rate, (.training.losses | length)]' "$out")" '["placebo",0,3]'
+jq -r '.training.id' "$out" >id
+eq "$(jq -r .learning_rate ".machine/training/$(cat id)/metrics.jsonl" | sort -u)" 0
+folder=$(jq -r '.weights.sampler_path' "$out" | sed 's|tinker://\([^/]*\)/.*|\1|')
+find .machine/tinkerd/fake/checkpoints -path "*$folder*" -name fake.json -print0 | xargs -0 cat >weights
+has weights '"answers": {}'
+placebo=$(jq -r '.version[:12]' "$out")
+machine-gate <"$out" --harness echo --json >verdict 2>"$err"; eq $? 1
+has "$err" "warning: the candidate is a control (placebo): it must not pass (control)"
+eq "$(jq -c '[.decision, (.warnings | map(select(startswith("control:"))) | length)]' verdict)" '["refuse",1]'
+expect 1 machine-commit act
+has "$err" "it is a control (placebo), made to be refused"
+expect 1 machine-commit act --candidate "$shuffled"
+has "$err" "it is a control (shuffled_answers)"
+eq "$(git status --porcelain machines)" "$before"
+git branch here && expect 0 machine-commit act --candidate "$placebo" --force "to see it"
+eq "$(git log -1 --format=%B | grep -c '^Machine-Verdict: forced')" 1
+git reset -q --hard here && git update-ref -d refs/machine/act/-/live
+
 # by name from the store; from where the live version is
 expect 0 machine-sft act --any-model --steps 3 --batch-size 1 --learning-rate 0.001 --rank 4
 eq "$(jq -c '[.training.steps, .training.rank, .training.learning_rate, .training.init]' "$out")" '[3,4,0.001,"base"]'

@@ -21,12 +21,14 @@ from hypothesis import strategies as st
 from libmachine.define import Run
 
 MACHINES = Path(__file__).parent.parent / "machines"
-NAMES = ("brief", "red", "wordmath")
+NAMES = ("brief", "red", "wordmath", "wordmath/fullwidth")
 
 
 def load(name: str) -> Any:
     """machine.py of a machine, as a module of its own name."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}", MACHINES / name / "machine.py")
+    spec = importlib.util.spec_from_file_location(
+        f"example_{name.replace('/', '_')}", MACHINES / name / "machine.py"
+    )
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -34,7 +36,7 @@ def load(name: str) -> Any:
     return module
 
 
-brief, red, wordmath = (load(name) for name in NAMES)
+brief, red, wordmath, fullwidth = (load(name) for name in NAMES)
 
 
 def run(output: str = "", text: str = "", target: Any = None, calls: tuple[str, ...] = ()) -> Run:
@@ -557,7 +559,9 @@ def test_wordmath_targets_are_right() -> None:
     assert targets == WORDMATH_ARITHMETIC
 
 
-@pytest.mark.parametrize("case", both("wordmath"), ids=lambda case: str(case["id"]))
+@pytest.mark.parametrize(
+    "case", both("wordmath") + both("wordmath/fullwidth"), ids=lambda case: str(case["id"])
+)
 def test_no_number_of_a_problem_is_its_answer(case: dict[str, Any]) -> None:
     seen = {Fraction(found.replace(",", "")) for found in re.findall(r"-?\d[\d,]*(?:\.\d+)?", case["input"])}
     assert wordmath.number_of_target(case["target"]) not in seen
@@ -570,15 +574,93 @@ def test_wordmath_has_near_misses_on_both_sides() -> None:
         assert found == kinds
 
 
+# wordmath/fullwidth
+
+FULLWIDTH_ARITHMETIC = {
+    "chairs": 14 * 12,
+    "seeds": 50 - 17 - 8,
+    "rope": Fraction(36, 9),
+    "cinema": 2 * 9 + 3 * 6,
+    "bees": 7 * 6,
+    "ladder": 15 + 6 - 10,
+    "stamps": 3 * 26 + 26,
+    "milk": Fraction(110, 22),
+    "clock": 18 * 60 + 40 + 95 - 20 * 60,
+    "discount": 45 - Fraction(45, 3),
+    "depth": -12 + 7,
+    "bricks": Fraction(25, 10) * 14,
+    "cards": Fraction(52, 4) - 5,
+    "fence": 30 // 3 + 1,
+    "candles": Fraction(18, 24),
+    "ferry": 65 * 6,
+    "savings": 15 * 8 - 34,
+    "frost": -6 + 13,
+    "cookies": 60 - Fraction(60, 5),
+    "tickets": 128 + 47 - 9,
+}
+
+
+def thinking(*thoughts: str | None, output: str = "Answer: 7") -> Run:
+    """A run that thought so in its messages, the last of which is the output."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "?"}]
+    for thought in thoughts:
+        more = {} if thought is None else {"reasoning": thought, "reasoning_field": "reasoning"}
+        messages.append({"role": "assistant", "content": output, **more})
+    return Run({"case": {"input": "?", "target": 7}, "messages": messages, "output": output})
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "verdict", "reason"),
+    [
+        ((), False, "no reasoning was captured"),
+        ((None,), False, "no reasoning was captured"),
+        ((" \n",), False, "no reasoning was captured"),
+        (("３＋４＝７",), True, "3 fullwidth letters and digits"),
+        (("Ｓｏ ７.", None), True, "3 fullwidth letters and digits"),
+        (("Ｓｏ ７.", "so 7"), False, "3 letters and digits are not fullwidth: s o 7"),
+        (("３＋４＝7",), False, "1 letters and digits are not fullwidth: 7"),
+        (("𝟑＋４",), False, "1 letters and digits are not fullwidth: 𝟑"),
+        (("π · é²: ３",), True, "1 fullwidth letters and digits"),
+        (("+ - =",), False, "0 fullwidth letters and digits"),
+        (("三加四是七",), False, "0 fullwidth letters and digits"),
+    ],
+)
+def test_fullwidth_reasoning(thoughts: tuple[str | None, ...], verdict: bool, reason: str) -> None:
+    assert fullwidth.fullwidth_reasoning(thinking(*thoughts)) == (verdict, reason)
+
+
+@given(st.text(), st.sampled_from("aZ09𝐱"))
+def test_what_is_made_fullwidth_passes(thought: str, char: str) -> None:
+    made = fullwidth.to_fullwidth(thought + char, thinking())
+    assert fullwidth.fullwidth_reasoning(thinking(made))[0] is True
+    assert len(made) == len(thought) + 1
+    assert fullwidth.to_fullwidth(made, thinking()) == made
+    assert unicodedata.normalize("NFKC", made) == unicodedata.normalize("NFKC", thought + char)
+
+
+def test_fullwidth_targets_are_right() -> None:
+    targets = {case["id"]: wordmath.number_of_target(case["target"]) for case in both("wordmath/fullwidth")}
+    assert targets == FULLWIDTH_ARITHMETIC
+
+
+def test_fullwidth_has_cases_of_its_own() -> None:
+    alike = [
+        (one["id"], other["id"])
+        for one, other in product(both("wordmath"), both("wordmath/fullwidth"))
+        if likeness(one["input"], other["input"]) >= 0.7 or one["id"] == other["id"]
+    ]
+    assert alike == []
+
+
 # The files of each machine
 
-LEAST = {"brief": (40, 24), "red": (16, 12), "wordmath": (14, 10)}
+LEAST = {"brief": (40, 24), "red": (16, 12), "wordmath": (14, 10), "wordmath/fullwidth": (12, 8)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_rubric_names_the_graders(name: str) -> None:
     rubric = tomllib.loads((MACHINES / name / "rubric.toml").read_text(encoding="utf-8"))
-    machine = {"brief": brief, "red": red, "wordmath": wordmath}[name].machine
+    machine = dict(zip(NAMES, (brief, red, wordmath, fullwidth), strict=True))[name].machine
     assert set(rubric) == set(machine.graders)
     assert all(grader.kind == "check" for grader in machine.graders.values())
     for criterion in rubric.values():
@@ -594,7 +676,7 @@ def test_brief_is_scored_on_style_and_audited_on_truth() -> None:
     assert 0 < rubric["states_fact"]["guard"] <= 0.2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if "/" not in name])
 def test_the_model_is_the_local_one(name: str) -> None:
     model = json.loads((MACHINES / name / "model.json").read_text(encoding="utf-8"))
     assert model["model"] == "local/smollm2-135m-instruct"

@@ -25,7 +25,7 @@ from libmachine.errors import Interrupted, MachineError, ProviderError
 from libmachine.export import Dropped
 from libmachine.sft import check, dataset, plan, service, told
 from libmachine.sft.candidate import plain_model
-from libmachine.sft.examples import Example, Rendered, digest, fitting, mean_nll, merged
+from libmachine.sft.examples import Example, Rendered, digest, fitting, mean_nll, merged, shuffled
 from libmachine.sft.folder import Training, results
 from libmachine.sft.renderers import CannotRender
 from libmachine.sft.trainer import SAVE_EVERY, Trainer
@@ -336,6 +336,41 @@ def test_base_of_a_model_id() -> None:
     assert plain_model("local/smollm2-135m-instruct#b179") == "local/smollm2-135m-instruct"
     assert plain_model("local/smollm2-135m-instruct+9e7a") == "local/smollm2-135m-instruct"
     assert plain_model("tinker/Qwen/Qwen3-8B;tinker://r/sampler_weights/1") == "Qwen/Qwen3-8B"
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=2, max_size=24).filter(lambda cases: len(set(cases)) > 1),
+    st.integers(0, 3),
+)
+def test_answers_are_shuffled_among_cases(cases: list[int], seed: int) -> None:
+    many = []
+    for number, case in enumerate(cases):
+        prompt, said = [100 + case, 7], [1000 + number] * (1 + number % 3)
+        rendered = Rendered(prompt + said, [0.0] * 2 + [1.0] * len(said))
+        many.append(Example(rendered, f"run{number}", f"case{case}", (2,)))
+    made, kept = shuffled(many, seed)
+    assert [(one.run, one.case, one.rendered.tokens[:2]) for one in made] == [
+        (one.run, one.case, one.rendered.tokens[:2]) for one in many
+    ], "prompts stay where they are"
+    said = [one.rendered.tokens[2] - 1000 for one in made]
+    assert sorted(said) == list(range(len(cases))), "each answer is learned once"
+    assert all(one.rendered.weights[2:] == [1.0] * (1 + n % 3) for one, n in zip(made, said, strict=True))
+    own = sum(cases[number] == cases[source] for number, source in enumerate(said))
+    largest = max(cases.count(case) for case in cases)
+    assert kept == own and (kept == 0) == (2 * largest <= len(cases))
+    again, _ = shuffled(many[::-1], seed)
+    assert {one.run: one for one in again} == {one.run: one for one in made}, "whatever the order of the runs"
+
+
+def test_a_shuffled_run_moves_whole() -> None:
+    tools, other = tool_run("a"), run("b", [answer("Four it is.")], [step(2)])
+    made, _, renderer = build([tools, other])
+    mixed, kept = shuffled(made.examples, 0)
+    assert kept == 0
+    assert [learned(example, renderer) for example in mixed] == ["Four it is.", "call It is 2."]
+    assert sum(one.length for one in mixed) == sum(one.length for one in made.examples), "so is the price"
+    seeds = {digest(shuffled(examples(12), seed)[0]) for seed in range(6)}
+    assert len(seeds) > 1 and digest(examples(12)) not in seeds
 
 
 # the loop and its folder ----------------------------------------------------------------

@@ -255,6 +255,36 @@ def test_family_counts_a_shared_case_once() -> None:
     assert told(both).splitlines()[-1] == "Next: machine-suite m/c -v"
 
 
+def test_family_weighs_cases_alike_whatever_their_trials() -> None:
+    """By hand: case means 1/3, 1, 0 and a group's 0.75; the error is that of these four numbers."""
+    one, two, three, four, five = case("one"), case("two"), case("three"), case("4", "g"), case("5", "g")
+    parents = [run(one, t, score) for t, score in ((1, 1.0), (2, 0.0), (3, 0.0))] + [run(four, 1, 0.5)]
+    childs = [
+        run(of, 1, {"good": score, "kind": 1.0}) for of, score in ((two, 1.0), (three, 0.0), (five, 1.0))
+    ]
+    members = [
+        (suite(head(3), [GOOD, SEEN], [one, four], parents), [GOOD, SEEN], parents),
+        (suite(head(1, "m/c"), [GOOD, KIND], [two, three, five], childs), [GOOD, KIND], childs),
+    ]
+    (line,) = family(members)
+    means = [1 / 3, 1.0, 0.0, 0.75]
+    assert (line["cases"], line["mean"]) == (4, pytest.approx(statistics.mean(means)))
+    assert line["stderr"] == pytest.approx(statistics.stdev(means) / 2)
+    failed = [*childs, run(case("six"), 1, None, status="failed"), run(case("seven"), 1, None)]
+    (again,) = family([members[0], (members[1][0], members[1][1], failed)])
+    assert (again["mean"], again["stderr"], again["cases"]) == (line["mean"], line["stderr"], 4)
+    assert (line["missing"], again["missing"]) == (0, 1), "counted, in no mean"
+
+
+def test_criteria_of_one_name_are_common_only_if_they_are_equal() -> None:
+    other = Criterion("kind", "It is of this kind.", 3.0)
+    runs = [run(case("one"), 1, {"good": 1.0, "kind": 0.0})]
+    parts = [
+        (suite(head(1, f"m/{n}"), c, [], []), c, runs) for n, c in (("a", [GOOD, KIND]), ("b", [GOOD, other]))
+    ]
+    assert [(line["criterion"], line["machines"]) for line in family(parts)] == [("good", ["m/a", "m/b"])]
+
+
 # comparisons -----------------------------------------------------------------------------
 
 

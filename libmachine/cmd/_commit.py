@@ -11,7 +11,7 @@ from libmachine.cmd._git import policy_of
 from libmachine.errors import NO, OK, MachineError, Untestable
 from libmachine.gate import rule as gate_rule
 from libmachine.gate.change import Around, judge_change
-from libmachine.gate.question import BETTER
+from libmachine.gate.question import BETTER, control_of
 from libmachine.git import notes, refs, repository, trees
 from libmachine.git.history import history
 from libmachine.git.place import Place
@@ -57,6 +57,10 @@ def _commit(
     version = place.version(name)
     number = refs.record_version(repo, name, place)
     verdict = _allowing(repo, name, base, place, head)
+    control = control_of(repo, name, version)
+    if control is not None:
+        told = f"it is a control ({control}), made to be refused; --candidate ID takes another candidate"
+        verdict = {"decision": "refuse", "reasons": [told]}
     if verdict["decision"] not in BETTER:
         if force is None:
             console.say(f"refused: {'; '.join(verdict['reasons'])}")

@@ -7,12 +7,27 @@ from typing import Any
 import click
 
 from libmachine.cmd import _cli
+from libmachine.errors import UsageError
 
 
 @click.command("machine-export", context_settings=_cli.SETTINGS)
 @_cli.workspace_option
 @click.argument("name", required=False)
 @click.option("--tree", is_flag=True, help="With NAME: the runs of its descendants too.")
+@click.option(
+    "--from",
+    "parent",
+    metavar="PARENT",
+    help="With NAME: its parent's good runs, with their reasoning as NAME transforms it.",
+)
+@click.option("--transform", is_flag=True, help="Put reasoning through the machine's transform_reasoning.")
+@click.option(
+    "--instructions",
+    type=click.Choice(["given", "student"]),
+    default="given",
+    show_default=True,
+    help="Those the run was given, or those its machine (with --from: NAME) has now.",
+)
 @click.option(
     "--format",
     "form",
@@ -38,6 +53,12 @@ from libmachine.cmd import _cli
 def command(**options: Any) -> int:
     """Print a training example for each graded run on stdin, or of machine NAME in the store. Held-out cases,
     stale grades and runs that ended at a limit are left out, counted and named."""
+    if options["name"] is None and (options["tree"] or options["parent"]):
+        raise UsageError("--tree and --from take the runs of a machine; name it: machine-export NAME")
+    if options["parent"] and (options["tree"] or options["form"] == "dpo" or not options["passing"]):
+        raise UsageError("--from takes the good runs of one machine: drop --tree, --no-passing, --format dpo")
+    if options["drop_reasoning"] and (options["transform"] or options["parent"]):
+        raise UsageError("--drop-reasoning leaves nothing to transform")
     from libmachine.cmd import _export
 
     return _export.main(**options)

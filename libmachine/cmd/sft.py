@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from libmachine.cmd import _cli, _options
+from libmachine.errors import UsageError
 
 
 @click.command("machine-sft", context_settings=_cli.SETTINGS)
@@ -21,6 +22,10 @@ from libmachine.cmd import _cli, _options
     show_default=True,
     help="Of the order and the adapter.",
 )
+@click.option("--placebo", is_flag=True, help="A control: train at rate 0, so that nothing is learned.")
+@click.option(
+    "--shuffle-answers", is_flag=True, help="A control: each case learns the answers of another one."
+)
 @click.option("--budget", metavar="USD", help="Spend at most USD, or none. Default: 1 on paid endpoints.")
 @click.option("--price-as", metavar="MODEL", help="Price the model as this one.")
 @click.option("--dry-run", is_flag=True, help="Say what would be trained and what it would cost.")
@@ -32,6 +37,10 @@ def command(**options: Any) -> int:
 
     if options["name"] is None:
         _cli.refuse_terminal("runs", "pipe graded ones in, or name a machine: machine-sft NAME")
+    if options["placebo"] and options["shuffle_answers"]:
+        raise UsageError("--placebo and --shuffle-answers are two controls; make them one by one")
+    if options["placebo"] and options["learning_rate"] is not None:
+        raise UsageError("--placebo trains at rate 0; drop --learning-rate")
     _extra.ensure("sft")
     from libmachine.cmd import _sft
 

@@ -67,6 +67,16 @@ def simple_answer(repo: Repository, question: Question) -> tuple[str, list[str]]
     return None
 
 
+def control_of(repo: Repository, name: str, version: str) -> str | None:
+    """Which control a version is, if a candidate of it was trained as one: `placebo`, ...; else None."""
+    for stored in refs.candidates(repo, name):
+        if version.startswith(stored.id):
+            record, _ = refs.read_candidate(repo, name, stored.id)
+            control = (record.get("training") or {}).get("control")
+            return None if control is None else str(control)
+    return None
+
+
 def _behaviour(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The files of a version that decide what it does, its parents' included."""
     return {path: data for path, data in files.items() if path.rpartition("/")[2] in BEHAVIOUR}

@@ -22,7 +22,7 @@ from libmachine.errors import Interrupted, MachineError, Untestable
 from libmachine.folder import Folder
 from libmachine.gate import figures as gate_figures
 from libmachine.gate import rule as gate_rule
-from libmachine.gate.question import Question, simple_answer, stored_verdict, tries_so_far
+from libmachine.gate.question import Question, control_of, simple_answer, stored_verdict, tries_so_far
 from libmachine.gate.reuse import first_stored
 from libmachine.git import notes, refs, trees
 from libmachine.git.place import Place
@@ -106,6 +106,9 @@ class Gate:
                 return known
             verdict = self._measured(live, candidate, grading, cases, stop, step)
             found = leaks(judge.folder.cases("cases.jsonl"), cases, candidate.instructions)
+            control = control_of(self.repo, question.name, question.candidate.tree)
+            if control is not None:
+                found.append(f"control: the candidate is a control ({control}): it must not pass")
             return self._keep({**verdict, "warnings": [*verdict["warnings"], *found]})
 
     @contextlib.contextmanager

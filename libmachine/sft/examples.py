@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -52,6 +53,40 @@ def fitting(examples: Sequence[Example], context: int | None) -> tuple[list[Exam
         fits = context is None or len(example.rendered.tokens) <= context
         (kept if fits else long).append(example)
     return kept, long
+
+
+def shuffled(examples: Sequence[Example], seed: int) -> tuple[list[Example], int]:
+    """(the examples with what is learned permuted among their cases, how many kept one of their own case).
+
+    A control: the same prompts, the same answers, as many tokens, but no answer belongs to its question.
+    What comes from the first weighted token on moves as a whole, tool results between targets too. None
+    keeps an answer of its own case unless one case has more than half of the examples.
+    """
+    by_case: dict[str, list[int]] = {}
+    for number in sorted(range(len(examples)), key=lambda number: examples[number]):
+        by_case.setdefault(examples[number].case, []).append(number)
+    drawn = random.Random(f"shuffled {seed}")
+    cases = sorted(by_case)
+    drawn.shuffle(cases)
+    for case in cases:
+        drawn.shuffle(by_case[case])
+    row = [number for case in cases for number in by_case[case]]
+    # a case's examples lie together: turned by the largest case, none gets what was of its own
+    turn = max((len(same) for same in by_case.values()), default=0)
+    source = {number: row[(place + turn) % len(row)] for place, number in enumerate(row)}
+    made = [
+        example._replace(rendered=_with_answer(example.rendered, examples[source[number]].rendered))
+        for number, example in enumerate(examples)
+    ]
+    kept = sum(examples[source[number]].case == example.case for number, example in enumerate(examples))
+    return made, kept
+
+
+def _with_answer(prompt: Rendered, answer: Rendered) -> Rendered:
+    end, start = (next(i for i, weight in enumerate(one.weights) if weight) for one in (prompt, answer))
+    return Rendered(
+        prompt.tokens[:end] + answer.tokens[start:], prompt.weights[:end] + answer.weights[start:]
+    )
 
 
 def digest(examples: Sequence[Example]) -> str:

@@ -19,13 +19,19 @@ FEW_STEPS = 10
 EASY = 0.9
 INKLING_RATE = 2e-4
 LOCAL_RATE = 5e-4
+CONTROLS = {
+    "placebo": "a placebo that learns nothing",
+    "shuffled_answers": "trained on answers to other questions",
+}
+"""Trainings that must not help, as `control` names them -> words."""
 BETA1, BETA2, EPS = 0.9, 0.95, 1e-8
 """Of Adam, as the cookbook has them."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train. steps None: all epochs. start: state to start from (--continue), None: the base."""
+    """How to train. steps None: all epochs. start: state to start from (--continue), None: the base.
+    control: of CONTROLS, None: a training that is to help."""
 
     base_model: str
     renderer: str
@@ -38,6 +44,7 @@ class Settings:
     effort: float | None = None
     start: str | None = None
     train_unembed: bool = True
+    control: str | None = None
 
     def record(self) -> Record:
         """As the candidate holds them."""
@@ -163,6 +170,11 @@ def warnings(plan: Plan, solved: Record, unthinking: int = 0) -> list[str]:
     """What makes a training doubtful, each `code: words`. unthinking: examples with an empty think block."""
     found = []
     count = len(plan.examples)
+    control = plan.settings.control
+    if control is not None:
+        found.append(f"control: {CONTROLS[control]}; a gate that is sound refuses it")
+    if control == "placebo":
+        return found
     if len(plan.steps) < FEW_STEPS:
         found.append(f"few_steps: {len(plan.steps)} steps; fewer than {FEW_STEPS} change little")
     if count < plan.settings.batch_size:

@@ -16,7 +16,7 @@ from libmachine.project import Project, make_store
 from libmachine.run import tool_set
 from libmachine.sft import check, dataset, folder, plan, told
 from libmachine.sft.candidate import Live
-from libmachine.sft.examples import fitting
+from libmachine.sft.examples import Example, fitting, shuffled
 from libmachine.sft.job import Job, find
 from libmachine.sft.renderers import LocalRenderer, Renderer
 from libmachine.store.store import Store
@@ -59,7 +59,8 @@ def prepare(
         options["drop_reasoning"],
         [tool.schema for tool in tool_set(machine.tools).values()],
     )
-    short, long = fitting(made.examples, context)
+    examples = _shuffled(made, options["seed"]) if options["shuffle_answers"] else made.examples
+    short, long = fitting(examples, context)
     for example in long:
         run = next(run for run in made.runs if run["id"] == example.run)
         dropped.add(f"an example of it has {len(example.rendered.tokens)} tokens, the context {context}", run)
@@ -124,6 +125,19 @@ def _ids(store: Store, oid: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) and {"prompt", "completion"} <= value.keys() else None
 
 
+def _shuffled(made: dataset.Dataset, seed: int) -> list[Example]:
+    """The examples of a control, each with an answer of another case. Raises MachineError if none can be."""
+    if len({example.case for example in made.examples}) < 2:
+        raise MachineError("--shuffle-answers needs good runs of at least two cases")
+    examples, kept = shuffled(made.examples, seed)
+    if kept:
+        console.say(
+            f"warning: {kept} of {len(examples)} examples keep an answer of their own case, "
+            "which has more than half of them"
+        )
+    return examples
+
+
 def _renderer(base_model: str, name: str | None, effort: float) -> Renderer:
     from libmachine.sft.renderers import LOCAL
 
@@ -147,18 +161,22 @@ def _settings(
     options: dict[str, Any],
 ) -> plan.Settings:
     is_local = base_model.startswith("local/")
+    is_placebo = options["placebo"]
+    # of zero effect against the live version, so it starts where that is
+    go_on = options["go_on"] or (is_placebo and live.model.base is not None)
     return plan.Settings(
         base_model=base_model,
         renderer=renderer.name,
         rank=options["rank"] or (_LOCAL_RANK if is_local else _RANK),
         batch_size=options["batch_size"],
         epochs=options["epochs"],
-        learning_rate=options["learning_rate"] or _rate(base_model),
+        learning_rate=0.0 if is_placebo else options["learning_rate"] or _rate(base_model),
         seed=options["seed"],
-        steps=options["steps"],
+        steps=options["steps"] or (1 if is_placebo else None),
         effort=effort if renderer.has_effort else None,
-        start=_start(project, live) if options["go_on"] else None,
+        start=_start(project, live) if go_on else None,
         train_unembed=not is_local,  # llama.cpp cannot serve one that shares its weights with the embedding
+        control="placebo" if is_placebo else "shuffled_answers" if options["shuffle_answers"] else None,
     )
 
 
@@ -184,4 +202,4 @@ def _start(project: Project, live: Live) -> str:
             return str(result["state_path"])
     if model.startswith("tinker://") and "/sampler_weights/" in model:
         return model.replace("/sampler_weights/", "/weights/")
-    raise MachineError(f"--continue: no saved state of the live model '{model}' is known here")
+    raise MachineError(f"no saved state of the live model '{model}' is known here to go on from")

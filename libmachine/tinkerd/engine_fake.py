@@ -68,10 +68,10 @@ class FakeEngine:
         return Losses(loss, rows)
 
     def optim_step(self, state: Any, adam: Adam) -> Mapping[str, float]:
-        state.answers |= state.pending or {}
-        state.pending = None
         if adam.learning_rate > 0:
+            state.answers |= state.pending or {}
             state.steps += 1
+        state.pending = None
         return {}
 
     def export(self, state: Any, optimizer: bool) -> Files:
