@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
 import shutil
 import subprocess
+import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from libmachine.errors import MachineError
 from libmachine.sandbox import limits as rlimits
-from libmachine.sandbox import seccomp, view, watch
+from libmachine.sandbox import measured, rootless, seccomp, view, watch
 from libmachine.sandbox.base import DEFAULT, Isolation, Limits, Result
 
 _START_S = 30.0
+_AS_ROOT = (
+    "run by root, which cannot be given up here: the command has real uid 0, reads root's files where they"
+    " are mounted, and only a watchdog limits its processes"
+)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Bubblewrap:
-    """The provider that isolates. program: bwrap; None if there is none."""
+    """The provider that isolates. program: bwrap; None: the one on the system's path."""
 
     name = "bubblewrap"
 
     def __init__(self, program: str | None = None) -> None:
         self.program = program or shutil.which("bwrap", path=view.PATH)
+        self._lock = threading.Lock()
+        self._measured: Isolation | None = None
+        self._stage: rootless.Stage | None = None
 
     def isolation(self) -> Isolation:
-        return Isolation(False, ("not measured",))
+        with self._lock:
+            if self._measured is None:
+                self._measured = self._measure()
+            return self._measured
 
     def run(
         self,
@@ -41,103 +55,194 @@ class Bubblewrap:
         mounts: Sequence[Path] = (),
         environment: Sequence[tuple[str, str]] = (),
     ) -> Result:
+        if os.geteuid() == 0:
+            self.isolation()  # which learns whether root can be given up
+        return self._run(directory, argv, stdin, limits, mounts, environment)
+
+    def _run(
+        self,
+        directory: Path,
+        argv: Sequence[str],
+        stdin: bytes,
+        limits: Limits,
+        mounts: Sequence[Path],
+        environment: Sequence[tuple[str, str]],
+    ) -> Result:
         if self.program is None:
             raise MachineError("bubblewrap is not installed: apt-get install bubblewrap, or the like")
+        if not argv or any("\0" in word for word in argv):
+            raise MachineError("a command is at least one word, and no word holds a zero byte")
         place = view.checked_directory(directory)
         extra = view.checked_mounts(mounts)
         values = view.variables(place, environment)
-        with contextlib.ExitStack() as stack:
-            start = _Start(stack)
-            parts = self.parts(start, place, place, extra, values, limits)
-            command = self.command(argv, limits)
-            return start.run(self.program, parts, command, place, limits, stdin)
+        start = _Start(self, place, extra, values, limits)
+        if self._stage is None:
+            return start.run({}, argv, stdin, None)
+        stage = self._stage
+        return rootless.in_a_thread(lambda stop: start.run(stage.mount(place, extra), argv, stdin, stop))
 
     def parts(
         self,
-        start: _Start,
+        files: Callable[[bytes], int],
         directory: str,
-        source: str,
         mounts: Sequence[str],
-        values: dict[str, str],
+        sources: Mapping[str, str],
+        values: Mapping[str, str],
         limits: Limits,
     ) -> list[view.Part]:
-        """The options, in bubblewrap's order: what comes later is mounted over what was there."""
+        """The options, in bubblewrap's order: what comes later is mounted over what was there.
+
+        files: makes a descriptor of bytes. sources: path -> where it is found, for those elsewhere.
+        """
+        assert self.program is not None
         parts = [
-            *view.namespaces(True),
+            *view.namespaces("--disable-userns" in _help(self.program)),
             *view.system(),
-            view.own_files({path: start.file(text.encode()) for path, text in view.FILES.items()}),
+            view.own_files({path: files(text.encode()) for path, text in view.FILES.items()}),
             *view.kernel(),
             *view.scratch(limits),
-            *view.places(directory, source, mounts),
+            *view.places(directory, mounts, sources),
             *view.environment(values, directory),
         ]
         program = seccomp.program(os.uname().machine)
         if program is not None:
-            parts.append(view.Part("system call filter", ("--seccomp", str(start.file(program)))))
+            parts.append(view.Part("system call filter", ("--seccomp", str(files(program)))))
         return parts
 
-    def command(self, argv: Sequence[str], limits: Limits) -> list[str]:
-        """The command as the sandbox starts it; through a shell, which says 127 where there is no program."""
-        return ["/bin/sh", "-c", 'exec "$@"', "sh", *argv]
+    def _measure(self) -> Isolation:
+        if self.program is None:
+            return Isolation(False, ("bubblewrap is not installed",))
+        if os.geteuid() != 0:
+            return self._probe(())
+        why = "unshare and prlimit of util-linux are not here"
+        if rootless.usable():
+            self._stage = rootless.Stage()
+            found = self._probe(())
+            if found.isolated:
+                return found
+            self._stage, why = None, "; ".join(found.missing)
+        return self._probe((f"{_AS_ROOT} ({why})",))
+
+    def _probe(self, notes: tuple[str, ...]) -> Isolation:
+        """What a command sees that is run as all are. notes: what to say of it beside."""
+        with tempfile.TemporaryDirectory(prefix="machine-probe-") as place:
+            directory = os.path.realpath(place)
+            masked = ("MASKED", " ".join(view.MASKED))
+            command = ["/bin/sh", "-c", measured.PROBE]
+            try:
+                result = self._run(Path(place), command, b"", measured.LIMITS, (), [masked])
+            except (MachineError, OSError) as error:
+                return Isolation(False, (str(error),), notes)
+            seen = measured.found(result.stdout)
+            faults = measured.missing(seen, measured.spaces(), directory)
+            return Isolation(not faults, tuple(faults), notes)
 
 
 class _Start:
-    """One start: the descriptors it needs, and the run itself. outer: the environment of bwrap itself,
-    which the command could read in /proc/1/environ."""
+    """One start of bubblewrap: the descriptors it needs, and the run itself."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        self.stack = stack
+    def __init__(
+        self,
+        provider: Bubblewrap,
+        directory: str,
+        mounts: Sequence[str],
+        values: Mapping[str, str],
+        limits: Limits,
+    ) -> None:
+        assert provider.program is not None
+        self.provider, self.program = provider, provider.program
+        self.directory, self.mounts, self.values, self.limits = directory, mounts, values, limits
         self.inherited: list[int] = []
-        self.outer: dict[str, str] = {}
-
-    def file(self, content: bytes) -> int:
-        """A descriptor that bwrap inherits, to read content from."""
-        return self._inherit(seccomp.memfd(content))
-
-    def _inherit(self, descriptor: int) -> int:
-        self.stack.callback(_close, descriptor)
-        self.inherited.append(descriptor)
-        return descriptor
-
-    def _pipe(self) -> tuple[int, int]:
-        ends = os.pipe()
-        for end in ends:
-            self.stack.callback(_close, end)
-        return ends
 
     def run(
         self,
-        program: str,
-        parts: Sequence[view.Part],
-        command: Sequence[str],
-        directory: str,
-        limits: Limits,
+        sources: Mapping[str, str],
+        argv: Sequence[str],
         stdin: bytes,
+        stop: threading.Event | None,
     ) -> Result:
-        status, status_end = self._pipe()
-        gate_end, gate = self._pipe()
-        inside = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.stack.callback(_close, inside)
-        words = [word for part in parts for word in part.words]
-        words += ["--json-status-fd", str(status_end), "--block-fd", str(gate_end)]
-        # not in argv, where every user of the machine can read it
-        arguments = self.file(b"".join(os.fsencode(word) + b"\0" for word in words))
-        words = [program, "--args", str(arguments), "--", *command]
-        process = self._spawn(words, stdin, status_end, gate_end)
-        for end in (status_end, gate_end):
-            _close(end)
+        """sources: path -> where it is found, if root is given up for it."""
+        with contextlib.ExitStack() as stack:
+            parts = self.provider.parts(
+                lambda content: self._file(stack, content),
+                self.directory,
+                self.mounts,
+                sources,
+                self.values,
+                self.limits,
+            )
+            status, status_end = _pipe(stack)
+            gate_end, gate = _pipe(stack)
+            inside = os.open(sources.get(self.directory, self.directory), _DIRECTORY)
+            stack.callback(os.close, inside)
+            words = [word for part in parts for word in part.words]
+            words += ["--json-status-fd", str(status_end), "--block-fd", str(gate_end)]
+            # not in argv, where every user of the machine can read it
+            arguments = self._file(stack, b"".join(os.fsencode(word) + b"\0" for word in words))
+            command = [self.program, "--args", str(arguments), "--", *self._command(argv, bool(sources))]
+            process = self._spawn(command, stdin, bool(sources), (status_end, gate_end))
+            for end in (status_end, gate_end):
+                _close(end)
+            return self._attend(process, _Status(status), gate, inside, stdin, stop, bool(sources))
+
+    def _file(self, stack: contextlib.ExitStack, content: bytes) -> int:
+        """A descriptor that bwrap inherits, to read content from."""
+        descriptor = seccomp.memfd(content)
+        stack.callback(os.close, descriptor)
+        self.inherited.append(descriptor)
+        return descriptor
+
+    def _command(self, argv: Sequence[str], dropped: bool) -> list[str]:
+        """The command as the sandbox starts it: through what says 127 where there is no such program."""
+        program = rootless.prlimit()
+        if dropped and program is not None:
+            return [*rlimits.words(program, self.limits), *argv]
+        return ["/bin/sh", "-c", 'exec "$@"', "sh", *argv]
+
+    def _spawn(
+        self, words: Sequence[str], stdin: bytes, dropped: bool, ends: Sequence[int]
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={},  # bwrap's own, which the command could read in /proc/1/environ
+                cwd="/",
+                start_new_session=True,
+                pass_fds=[*self.inherited, *ends],
+                user=rootless.NOBODY if dropped else None,
+                group=rootless.NOBODY if dropped else None,
+                extra_groups=[] if dropped else None,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise MachineError(f"the sandbox did not start: {error}") from error
+
+    def _attend(
+        self,
+        process: subprocess.Popen[bytes],
+        told: _Status,
+        gate: int,
+        inside: int,
+        stdin: bytes,
+        stop: threading.Event | None,
+        dropped: bool,
+    ) -> Result:
         leader = None
         try:
-            told = _Status(status)
             pid = told.number("child-pid", _START_S)
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     leader = watch.Leader(pid)
-                    rlimits.impose(pid, limits)
+                    if not dropped:
+                        rlimits.impose(pid, self.limits)
                     rlimits.yield_to_others(pid)
                 with contextlib.suppress(BrokenPipeError):
                     os.write(gate, b"1")
         except BaseException:
+            if leader is not None:
+                leader.kill()
             process.kill()
             process.wait()
             raise
@@ -149,41 +254,17 @@ class _Start:
                 process.kill()
 
         try:
-            ended = watch.attend(process, leader.pid if leader else process.pid, kill, inside, limits, stdin)
+            first = leader.pid if leader else process.pid
+            ended = watch.attend(process, first, kill, inside, self.limits, stdin, stop)
         finally:
             if leader is not None:
                 leader.close()
         code = told.number("exit-code", 0.0)
-        if code is None and ended.limit is None:
+        if code is None and ended.limit is None and not (stop and stop.is_set()):
             # only a command that began has an exit code: this is bubblewrap itself
-            text = ended.stderr.decode("utf-8", "replace").strip()
-            raise MachineError(f"the sandbox did not start: {explained(text)}")
-        return Result(
-            None if ended.limit else code,
-            ended.stdout,
-            ended.stderr,
-            ended.stdout_total,
-            ended.stderr_total,
-            ended.duration_s,
-            ended.limit,
-        )
-
-    def _spawn(
-        self, words: Sequence[str], stdin: bytes, status_end: int, gate_end: int
-    ) -> subprocess.Popen[bytes]:
-        try:
-            return subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self.outer,
-                cwd="/",
-                start_new_session=True,
-                pass_fds=[*self.inherited, status_end, gate_end],
-            )
-        except (OSError, ValueError) as error:
-            raise MachineError(f"the sandbox did not start: {error}") from error
+            text = ended.stderr.decode("utf-8", "replace").strip().removeprefix("bwrap: ")
+            raise MachineError(f"the sandbox did not start: {text or 'bwrap ended without a word'}")
+        return ended.result(code)
 
 
 class _Status:
@@ -219,12 +300,18 @@ class _Status:
             yield told
 
 
-def explained(text: str) -> str:
-    """bwrap's own message, with what to do where we know it."""
-    text = text.removeprefix("bwrap: ") or "bwrap ended without a word"
-    if "uid map" in text or "RTM_NEWADDR" in text or "No permissions to create new namespace" in text:
-        return f"{text} (are user namespaces allowed? see machine-doctor)"
-    return text
+@functools.cache
+def _help(program: str) -> str:
+    """What this bubblewrap says it can do."""
+    told = subprocess.run([program, "--help"], capture_output=True, text=True, env={}, check=False)
+    return told.stdout + told.stderr
+
+
+def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        stack.callback(_close, end)
+    return ends
 
 
 def _close(descriptor: int) -> None:

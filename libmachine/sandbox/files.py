@@ -153,7 +153,10 @@ class Root:
         with _told(path), self._found(path, follow=False) as (folder, name, descriptor):
             if descriptor is None:
                 raise FileNotFoundError(2, "No such file or directory")
+            if name == b".":
+                raise FileError("it is the working directory itself")
             if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                _unlock(name, folder)
                 with _opened(name, folder) as opened:
                     self._clear(opened)
                 os.rmdir(name, dir_fd=folder)
@@ -176,8 +179,7 @@ class Root:
                 if not is_directory:
                     os.unlink(name, dir_fd=top)
                     continue
-                with contextlib.suppress(OSError):
-                    os.chmod(name, 0o700, dir_fd=top)  # a directory may have shut its owner out
+                _unlock(name, top)
                 with _opened(name, top) as opened:
                     self._raise(opened, top)
                 os.rmdir(name, dir_fd=top)
@@ -187,8 +189,7 @@ class Root:
             entries = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in found]
         for name, is_directory in entries:
             if is_directory:
-                with contextlib.suppress(OSError):
-                    os.chmod(name, 0o700, dir_fd=folder)
+                _unlock(name, folder)  # moving a directory writes to it
                 risen = _TEMPORARY + secrets.token_hex(8).encode()
                 os.rename(name, risen, src_dir_fd=folder, dst_dir_fd=top)
             else:
@@ -307,7 +308,7 @@ def _bytes(path: bytes | str) -> bytes:
     try:
         return os.fsencode(path)
     except UnicodeError as error:
-        raise FileError(f"a path cannot hold {ascii(path)}") from error
+        raise FileError(f"a path cannot hold {path!a}") from error
 
 
 def _regular(path: bytes | str, descriptor: int) -> os.stat_result:
@@ -329,6 +330,17 @@ def _opened(name: str | bytes, folder: int) -> Iterator[int]:
     descriptor = os.open(name, _LIST, dir_fd=folder)
     try:
         yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _unlock(name: bytes, folder: int) -> None:
+    """Let ourselves into a directory whose mode shuts its owner out."""
+    descriptor = os.open(name, _PATH, dir_fd=folder)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+            os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
     finally:
         os.close(descriptor)
 
@@ -372,7 +384,9 @@ def _told(path: bytes | str) -> Iterator[None]:
 
 
 def _shown(path: bytes | str) -> str:
-    return _bytes(path).decode("utf-8", "backslashreplace") if not isinstance(path, str) else path
+    if isinstance(path, str):
+        return path.encode("utf-8", "backslashreplace").decode()
+    return path.decode("utf-8", "backslashreplace")
 
 
 def _why(error: BaseException) -> str:

@@ -9,6 +9,7 @@ answered, or ENOSYS where libraries then fall back to an older call.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import struct
 from typing import NamedTuple
@@ -92,6 +93,7 @@ class _Step(NamedTuple):
     otherwise: int = 0
 
 
+@functools.cache
 def program(machine: str) -> bytes | None:
     """The filter as struct sock_filter records, None for a processor it is not known for.
 

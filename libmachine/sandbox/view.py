@@ -7,7 +7,7 @@ leave open every directory that nobody thought of.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ ETC = (
     *("R", "julia"),
 )
 """Of /etc: what compilers, interpreters and certificates need; nothing that says who uses this machine."""
-_ETC_FAMILIES = ("python3.", "java-")
+ETC_FAMILIES = ("python3.", "java-")
 
 FILES = {
     "/etc/passwd": f"root:x:0:0:root:/:/bin/sh\nsandbox:x:{UID}:{UID}:sandbox:/tmp:/bin/sh\n"
@@ -87,7 +87,7 @@ def system(root: str = "/") -> list[Part]:
             parts.append(Part(path, ("--ro-bind", path, path)))
     words = ["--perms", "0755", "--dir", "/etc"]
     found = os.listdir("/etc") if os.path.isdir("/etc") else []
-    families = sorted(name for name in found if name.startswith(_ETC_FAMILIES))
+    families = sorted(name for name in found if name.startswith(ETC_FAMILIES))
     for name in (*ETC, *families):
         if os.path.exists(f"/etc/{name}"):
             words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
@@ -129,14 +129,20 @@ def scratch(limits: Limits) -> list[Part]:
     ]
 
 
-def places(directory: str, source: str, mounts: Sequence[str]) -> list[Part]:
-    """The directory, writable, seen from source; mounts read-only, above or below it."""
+def places(directory: str, mounts: Sequence[str], sources: Mapping[str, str]) -> list[Part]:
+    """The directory, writable; mounts, read-only, above or below it. sources: path -> where it is found,
+    if not there."""
     inside = [path for path in mounts if _within(path, directory)]
     outside = [path for path in mounts if path not in inside]
     return [
-        Part("mounts", tuple(word for path in outside for word in ("--ro-bind", path, path))),
-        Part("directory", ("--bind", source, directory)),
-        Part("mounts in it", tuple(word for path in inside for word in ("--ro-bind", path, path))),
+        Part(
+            "mounts", tuple(word for path in outside for word in ("--ro-bind", sources.get(path, path), path))
+        ),
+        Part("directory", ("--bind", sources.get(directory, directory), directory)),
+        Part(
+            "mounts in it",
+            tuple(word for path in inside for word in ("--ro-bind", sources.get(path, path), path)),
+        ),
         Part("read-only root", ("--remount-ro", "/")),
         Part("read-only /dev", ("--remount-ro", "/dev")),
     ]
@@ -155,7 +161,7 @@ def variables(directory: str, extra: Sequence[tuple[str, str]]) -> dict[str, str
     return {**fixed, **dict(extra)}
 
 
-def environment(values: dict[str, str], directory: str) -> list[Part]:
+def environment(values: Mapping[str, str], directory: str) -> list[Part]:
     words = [word for name, value in values.items() for word in ("--setenv", name, value)]
     return [
         Part("empty environment", ("--clearenv",)),

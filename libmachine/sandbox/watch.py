@@ -8,13 +8,14 @@ import select
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from libmachine.errors import MachineError
 from libmachine.sandbox import usage
-from libmachine.sandbox.base import MIB, Limits
+from libmachine.sandbox.base import MIB, Limits, Result
 
 MOST_DRAINED = 64 * MIB
 """Bytes of one stream that are read, and thrown away beyond what is kept, before the command is stopped."""
@@ -35,6 +36,10 @@ class Ended(NamedTuple):
     stderr_total: int
     duration_s: float
     limit: str | None
+
+    def result(self, code: int | None) -> Result:
+        """As a provider returns it. code: the command's own; a limit leaves none."""
+        return Result(None if self.limit else code, *self[1:])
 
 
 class Capture:
@@ -70,12 +75,13 @@ def attend(
     directory: int,
     limits: Limits,
     stdin: bytes,
+    stop: threading.Event | None = None,
 ) -> Ended:
     """Wait for process, stopping it at a limit, and return when it and all below leader are gone.
 
     leader: the pid under which the whole command is. kill: ends leader and what is below; it is called
     in any case, as what the command left running ends with it. directory: descriptor of what it fills.
-    Raises MachineError if something of it would not die.
+    stop: set from another thread to give it up. Raises MachineError if something of it would not die.
     """
     watch = _Watch(leader, directory, limits)
     pump = _Pump(process, limits.output, stdin)
@@ -95,7 +101,7 @@ def attend(
                 limit = watch.over()
                 pause = max(min(2 * pause, _LOOK_S), 5 * (time.monotonic() - now))
                 look = time.monotonic() + pause
-            if limit:
+            if limit or (stop is not None and stop.is_set()):
                 break
         duration = time.monotonic() - began
     finally:
