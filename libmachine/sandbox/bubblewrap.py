@@ -70,8 +70,7 @@ class Bubblewrap:
     ) -> Result:
         if self.program is None:
             raise MachineError("bubblewrap is not installed: apt-get install bubblewrap, or the like")
-        if not argv or any("\0" in word for word in argv):
-            raise MachineError("a command is at least one word, and no word holds a zero byte")
+        view.checked_command(argv)
         place = view.checked_directory(directory)
         extra = view.checked_mounts(mounts)
         values = view.variables(place, environment)

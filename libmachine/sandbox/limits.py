@@ -8,6 +8,7 @@ import resource
 
 from libmachine.sandbox.base import Limits
 
+PROCESSES = resource.RLIMIT_NPROC
 _NICER = 5  # so that the user's own work goes first
 _PREFERRED = "1000"  # the first one to go when the machine's memory is out
 

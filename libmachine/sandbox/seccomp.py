@@ -94,10 +94,11 @@ class _Step(NamedTuple):
 
 
 @functools.cache
-def program(machine: str) -> bytes | None:
+def program(machine: str, sockets: bool = True) -> bytes | None:
     """The filter as struct sock_filter records, None for a processor it is not known for.
 
-    machine: as os.uname() says it.
+    machine: as os.uname() says it. sockets: may it have those of the network? There should be a network
+    namespace then.
     """
     known = _MACHINES.get(machine)
     if known is None:
@@ -108,7 +109,7 @@ def program(machine: str) -> bytes | None:
     for name, number in known.calls.items():
         block = (
             _by_argument(name)
-            if name in _BY_ARGUMENT
+            if name in _BY_ARGUMENT and (sockets or name != "socket")
             else [_refuse(errno.ENOSYS if name in _ABSENT else errno.EPERM)]
         )
         steps += [_Step(_EQUAL, number, 0, len(block)), *block]

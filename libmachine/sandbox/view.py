@@ -73,24 +73,33 @@ def namespaces(userns_off: bool) -> list[Part]:
     return [*parts, Part("no further namespaces", ("--disable-userns",))] if userns_off else parts
 
 
-def system(root: str = "/") -> list[Part]:
+_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_STORES = ("/nix/store", "/gnu/store")
+
+
+def programs() -> list[str]:
+    """Directories that programs and their libraries are in."""
+    return [path for path in ("/usr", *(f"/{name}" for name in _LINKS), *_STORES) if os.path.isdir(path)]
+
+
+def etc() -> list[str]:
+    """The files and directories of /etc that may be seen."""
+    found = sorted(os.listdir("/etc")) if os.path.isdir("/etc") else []
+    names = (*ETC, *(name for name in found if name.startswith(ETC_FAMILIES)))
+    return [path for path in (f"/etc/{name}" for name in names) if os.path.exists(path)]
+
+
+def system() -> list[Part]:
     """The programs and the few files of /etc that they read, all read-only."""
-    parts = [Part("/usr", ("--ro-bind", "/usr", "/usr"))]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        path = os.path.join(root, name)
+    parts = []
+    for path in programs():
         if os.path.islink(path):
-            parts.append(Part(f"/{name}", ("--symlink", os.readlink(path), f"/{name}")))
-        elif os.path.isdir(path):
-            parts.append(Part(f"/{name}", ("--ro-bind", f"/{name}", f"/{name}")))
-    for path in ("/nix/store", "/gnu/store"):
-        if os.path.isdir(path):
+            parts.append(Part(path, ("--symlink", os.readlink(path), path)))
+        else:
             parts.append(Part(path, ("--ro-bind", path, path)))
     words = ["--perms", "0755", "--dir", "/etc"]
-    found = os.listdir("/etc") if os.path.isdir("/etc") else []
-    families = sorted(name for name in found if name.startswith(ETC_FAMILIES))
-    for name in (*ETC, *families):
-        if os.path.exists(f"/etc/{name}"):
-            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for path in etc():
+        words += ["--ro-bind-try", path, path]
     return [*parts, Part("few files of /etc", tuple(words))]
 
 
@@ -168,6 +177,12 @@ def environment(values: Mapping[str, str], directory: str) -> list[Part]:
         Part("fixed environment", tuple(words)),
         Part("starts in the directory", ("--chdir", directory)),
     ]
+
+
+def checked_command(argv: Sequence[str]) -> None:
+    """Raises MachineError for a command that cannot be one."""
+    if not argv or any("\0" in word for word in argv):
+        raise MachineError("a command is at least one word, and no word holds a zero byte")
 
 
 def checked_directory(directory: Path) -> str:
