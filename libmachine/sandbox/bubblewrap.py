@@ -32,6 +32,8 @@ class Bubblewrap:
     """The provider that isolates. program: bwrap; None: the one on the system's path."""
 
     name = "bubblewrap"
+    outer: Mapping[str, str] = {}
+    """The environment of bwrap itself: the command could read it in /proc/1/environ."""
 
     def __init__(self, program: str | None = None) -> None:
         self.program = program or shutil.which("bwrap", path=view.PATH)
@@ -207,7 +209,7 @@ class _Start:
                 stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={},  # bwrap's own, which the command could read in /proc/1/environ
+                env=dict(self.provider.outer),
                 cwd="/",
                 start_new_session=True,
                 pass_fds=[*self.inherited, *ends],

@@ -27,3 +27,8 @@ def provider(name: str | None = None) -> Provider:
         raise UsageError(f"'{name}' is no sandbox: MACHINE_SANDBOX is {' or '.join(NAMES)}")
     best = provider("bubblewrap")
     return best if best.isolation().isolated else provider("plain")
+
+
+def bubblewrap() -> str | None:
+    """Where bubblewrap is, None if it is not installed."""
+    return Bubblewrap().program

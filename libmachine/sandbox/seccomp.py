@@ -117,6 +117,12 @@ def program(machine: str, sockets: bool = True) -> bytes | None:
     return b"".join(struct.pack("=HBBI", step.code, step.then, step.otherwise, step.value) for step in steps)
 
 
+def calls(machine: str) -> dict[str, int]:
+    """The system calls the filter looks at, by number; empty for a processor it is not known for."""
+    known = _MACHINES.get(machine)
+    return dict(known.calls) if known else {}
+
+
 def _refuse(number: int) -> _Step:
     return _Step(_RETURN, _ERRNO | number)
 
