@@ -301,7 +301,10 @@ def _components(path: bytes | str) -> deque[bytes]:
         raise FileError("a path cannot hold a zero byte")
     if not raw:
         raise FileError("the path is empty")
-    return deque(part for part in raw.split(b"/") if part not in (b"", b"."))
+    parts = deque(part for part in raw.split(b"/") if part not in (b"", b"."))
+    if len(parts) > DEEPEST:  # before any directory is made
+        raise FileError(f"a path may have at most {DEEPEST} parts")
+    return parts
 
 
 def _bytes(path: bytes | str) -> bytes:

@@ -75,15 +75,15 @@ print("filled")
 
 ATTACKS: dict[str, Attack] = {
     "forks": Attack(
-        FORKS % 3,
+        FORKS % 1,
         lambda r: r.limit == "processes" or (r.code == 0 and b"refused" in r.stdout),
         lifted={"processes": 400, "memory": 1 << 30},
     ),
     "threads": Attack(
         "import threading, time\n"
         "threading.stack_size(1 << 18)\n"
-        "for n in range(120): threading.Thread(target=time.sleep, args=(3,), daemon=True).start()\n"
-        "print('made'); time.sleep(3)",
+        "for n in range(120): threading.Thread(target=time.sleep, args=(1,), daemon=True).start()\n"
+        "print('made'); time.sleep(1)",
         lambda r: r.limit == "processes" or b"can't start new thread" in r.stderr,
         lifted={"processes": 200},
     ),
@@ -137,7 +137,7 @@ ATTACKS: dict[str, Attack] = {
         lifted={"open_files": 900},
     ),
     "time": Attack(
-        "import time; time.sleep(3); print('slept')", _limit("time"), {"wall_s": 0.4}, {"wall_s": 9.0}
+        "import time; time.sleep(1.5); print('slept')", _limit("time"), {"wall_s": 0.4}, {"wall_s": 9.0}
     ),
     "time, all signals ignored": Attack(
         "import signal, time\n"

@@ -31,6 +31,7 @@ from libmachine.sandbox import seccomp, view
 from libmachine.sandbox.base import Limits
 from libmachine.sandbox.bubblewrap import Bubblewrap
 
+FILTER, USERNS = probes.FILTER, probes.USERNS
 CANARY = "canary-9f3b1c"
 PROGRAM = Path(probes.__file__).read_bytes()
 PYTHON = "/usr/bin/python3"
@@ -146,6 +147,7 @@ class Host:
             "sysv": lambda: self.facts["sysv"] >= 0,
             "interfaces": lambda: any(name != "lo" for _, name in socket.if_nameindex()),
             "host name": lambda: self.facts["host"] != "sandbox",
+            "not 1000": lambda: os.geteuid() != view.UID,
             "nested": lambda: True,
             "ia32": lambda: os.uname().machine == "x86_64" and os.path.exists("/proc/sys/abi/vsyscall32"),
             "": lambda: True,
@@ -181,6 +183,29 @@ def probe(provider: Bubblewrap, host: Host, identity: str) -> dict[str, Any]:
     for without, names in groups.items():
         weak |= batch(Weakened(provider, without), host, names)
     return {"whole": batch(provider, host, list(probes.PROBES)), "weak": weak}
+
+
+# Parts that a command inside cannot tell from their absence, or that hold something else.
+UNSEEN = {
+    *("dies with us", "cgroup namespace", "mounts", "directory", "mounts in it", "files of its own in /etc"),
+    *("/usr", "/var", "few files of /etc", "user namespace", "fixed environment", "starts in the directory"),
+    *("/proc of its own", "/dev of its own", "no terminal"),
+    *view.programs(),
+}
+
+
+def measure(provider: Bubblewrap, identity: str) -> dict[str, list[str]]:
+    """Part taken away -> what isolation() says is missing then."""
+    told = {}
+    limits, values = Limits(), view.variables("/x", ())
+    parts = provider.parts(lambda content: 0, "/x", (), {}, values, limits)
+    # what another part covers can be seen to be missing only without that
+    covers = {FILTER: {USERNS}, USERNS: {FILTER}, "empty environment": {probes.OUTER}}
+    for name in {part.name for part in parts} - UNSEEN | {probes.OUTER, probes.WHOLE}:
+        if name != probes.CAPS or identity == "root":  # others have none to lose
+            weakened = Weakened(provider, frozenset({name} | covers.get(name, set())))
+            told[name] = list(weakened._probe(()).missing)
+    return told
 
 
 def attack(provider: Bubblewrap, host: Host, lift: bool) -> dict[str, Any]:
@@ -278,6 +303,7 @@ def main() -> None:
             report[identity] = {
                 "isolation": dataclasses.asdict(provider.isolation()),
                 **probe(provider, host, identity),
+                "measured": measure(provider, identity),
                 **attack(provider, host, lift=identity != "root"),
                 "survivors": survive(provider, host),
                 "orphaned": orphaned(host),

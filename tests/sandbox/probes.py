@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 ALL = ("user", "nobody", "root")
 FILTER, MASKS, USERNS = "system call filter", "kernel's secrets masked", "no further namespaces"
-NET, PID, CAPS, ROOT_RO = "network namespace", "process namespace", "no capabilities", "read-only root"
+NET, PID, CAPS, USER = "network namespace", "process namespace", "no capabilities", "ordinary user"
+ROOT_RO = "read-only root"
 PROC_RO, WHOLE, OUTER = "read-only /proc", "WHOLE FILE SYSTEM", "OUTER ENVIRONMENT"
 
 HOST: dict[str, Any] = json.loads(os.environ.get("PROBE", "{}"))
@@ -175,12 +176,12 @@ def sets_the_core_pattern() -> object:
     return os.access("/proc/sys/kernel/core_pattern", os.W_OK)
 
 
-@probe(PROC_RO, where=["root"])
+@probe(PROC_RO, where=["root"], needs="/proc/sys/kernel/modprobe")
 def sets_the_program_of_modules() -> object:
     return os.access("/proc/sys/kernel/modprobe", os.W_OK)
 
 
-@probe(PROC_RO, where=["root"])
+@probe()
 def presses_sysrq() -> object:
     return os.access("/proc/sysrq-trigger", os.W_OK)
 
@@ -375,12 +376,12 @@ def listens_to_kernel_events() -> object:
     return socket.socket(16, socket.SOCK_DGRAM, 15)
 
 
-@probe(CAPS, where=["root"])
+@probe(CAPS, USER, USERNS, where=["root"])
 def opens_a_raw_socket() -> object:
     return socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)
 
 
-@probe(CAPS, where=["root"])
+@probe(CAPS, USER, USERNS, where=["root"])
 def takes_a_low_port() -> object:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 81))
@@ -390,7 +391,7 @@ def takes_a_low_port() -> object:
 # rights ---------------------------------------------------------------------------------
 
 
-@probe("ordinary user")
+@probe(USER, needs="not 1000")
 def is_somebody_else() -> object:
     return os.getuid() != 1000 or os.getgid() != 1000
 
@@ -401,12 +402,12 @@ def has_capabilities() -> object:
         return any(line.startswith("Cap") and int(line.split()[1], 16) for line in file)
 
 
-@probe(CAPS, FILTER, where=["root"])
+@probe(CAPS, USER, FILTER, USERNS, where=["root"])
 def makes_usr_writable() -> object:
     return libc.mount(None, b"/usr", None, 32 | 4096, None) == 0  # MS_REMOUNT | MS_BIND
 
 
-@probe(CAPS, FILTER, where=["root"])
+@probe(CAPS, USER, FILTER, USERNS, where=["root"])
 def mounts_something() -> object:
     return libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) == 0
 
