@@ -164,6 +164,7 @@ class _Start:
     ) -> Result:
         """sources: path -> where it is found, if root is given up for it."""
         with contextlib.ExitStack() as stack:
+            theirs = stack.enter_context(contextlib.ExitStack())
             parts = self.provider.parts(
                 lambda content: self._file(stack, content),
                 self.directory,
@@ -172,8 +173,8 @@ class _Start:
                 self.values,
                 self.limits,
             )
-            status, status_end = _pipe(stack)
-            gate_end, gate = _pipe(stack)
+            status, status_end = _pipe(stack, theirs)
+            gate_end, gate = _pipe(theirs, stack)
             inside = os.open(sources.get(self.directory, self.directory), _DIRECTORY)
             stack.callback(os.close, inside)
             words = [word for part in parts for word in part.words]
@@ -182,8 +183,7 @@ class _Start:
             arguments = self._file(stack, b"".join(os.fsencode(word) + b"\0" for word in words))
             command = [self.program, "--args", str(arguments), "--", *self._command(argv, bool(sources))]
             process = self._spawn(command, stdin, bool(sources), (status_end, gate_end))
-            for end in (status_end, gate_end):
-                _close(end)
+            theirs.close()
             return self._attend(process, _Status(status), gate, inside, stdin, stop, bool(sources))
 
     def _file(self, stack: contextlib.ExitStack, content: bytes) -> int:
@@ -308,13 +308,9 @@ def _help(program: str) -> str:
     return told.stdout + told.stderr
 
 
-def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe of which each stack closes an end: once, as another thread may have its number by then."""
     ends = os.pipe()
-    for end in ends:
-        stack.callback(_close, end)
+    reader.callback(os.close, ends[0])
+    writer.callback(os.close, ends[1])
     return ends
-
-
-def _close(descriptor: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(descriptor)

@@ -26,7 +26,7 @@ from libmachine.sandbox.base import Provider
 from libmachine.sandbox.bubblewrap import Bubblewrap
 from libmachine.sandbox.plain import Plain
 
-COMMANDS = {"true": ["true"], "python3 -c pass": ["python3", "-c", "pass"]}
+COMMANDS = {"true": ["/bin/true"], "python3 -c pass": ["/usr/bin/python3", "-c", "pass"]}
 
 
 def subprocess_of(argv: Sequence[str]) -> None:
