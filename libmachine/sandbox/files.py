@@ -1,9 +1,7 @@
 """Files of a directory that hostile code changes meanwhile, reached by descriptors and never past its edge.
 
-Every component of a path is opened by itself, without following links; links are resolved by hand, inside
-the directory, and `..` goes back to a descriptor we hold. So there is no moment between a check and a use
-in which a link could be put in. Only regular files are opened: a FIFO or a device is looked at, not opened,
-and cannot block. Names are bytes; a str is encoded as the file system does it.
+Only regular files are opened: a FIFO or a device is looked at, and cannot block. Names are bytes; a str is
+encoded as the file system does it.
 """
 
 from __future__ import annotations
@@ -12,24 +10,18 @@ import contextlib
 import os
 import secrets
 import stat
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from libmachine.errors import MachineError
+from libmachine.sandbox.resolve import DEEPEST, LOOK, FileError, Walk, components, encoded, shown
 
-MOST_LINKS = 40
-DEEPEST = 200
+__all__ = ["DEEPEST", "Entry", "FileError", "Root"]
+
 _TEMPORARY = b".machine-tmp-"
-_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
-
-
-class FileError(MachineError, ValueError):
-    """A path that is refused or a file that cannot be used so; the message is for a model to read."""
 
 
 class Entry(NamedTuple):
@@ -54,7 +46,7 @@ class Root:
         try:
             self.descriptor = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise FileError(f"'{_shown(self.place)}' cannot be opened: {_why(error)}") from error
+            raise FileError(f"'{shown(self.place)}' cannot be opened: {_why(error)}") from error
 
     def close(self) -> None:
         os.close(self.descriptor)
@@ -122,7 +114,7 @@ class Root:
     def look(self, path: bytes | str) -> Entry | None:
         """What has this name, None if nothing. A link is followed."""
         with _told(path), self._found(path) as (_, _, descriptor):
-            return None if descriptor is None else _entry(_bytes(path), os.fstat(descriptor))
+            return None if descriptor is None else _entry(encoded(path), os.fstat(descriptor))
 
     def listing(self, path: bytes | str = b"", depth: int = 1, most: int = 20_000) -> list[Entry]:
         """What is in a directory, `depth` levels of it, each directory before what is in it, names in
@@ -131,7 +123,7 @@ class Root:
         with _told(path), self._found(path or b".") as (_, _, descriptor):
             if descriptor is None:
                 raise FileNotFoundError(2, "No such file or directory")
-            top = _bytes(path).strip(b"/")
+            top = encoded(path).strip(b"/")
             with _opened(".", descriptor) as opened:
                 for entry in _below(opened, b"" if top == b"." else top, depth):
                     entries.append(entry)
@@ -145,7 +137,7 @@ class Root:
         with _told(b"."), _opened(".", self.descriptor) as opened:
             for entry in _below(opened, b"", DEEPEST):
                 if entry.path.count(b"/") >= DEEPEST - 1 and entry.kind == "directory":
-                    raise FileError(f"'{_shown(entry.path[:80])}...' is nested too deep to be read")
+                    raise FileError(f"'{shown(entry.path[:80])}...' is nested too deep to be read")
                 yield entry
 
     def remove(self, path: bytes | str) -> None:
@@ -203,115 +195,11 @@ class Root:
 
         make: directories on the way that are not there are made. follow: a link at the end too.
         """
-        walk = _Walk(self.descriptor, self.place, _components(path))
+        walk = Walk(self.descriptor, self.place, components(path))
         try:
             yield walk.to_the_end(make, follow)
         finally:
             walk.close()
-
-
-class _Walk:
-    """One way through the directory. stack: descriptors of the folders we are in, the root first."""
-
-    def __init__(self, root: int, place: bytes, todo: deque[bytes]) -> None:
-        self.stack = [os.dup(root)]
-        self.place, self.todo = place, todo
-        self.links = 0
-        self.last: int | None = None
-
-    def close(self) -> None:
-        for descriptor in (*self.stack, *([] if self.last is None else [self.last])):
-            os.close(descriptor)
-        self.stack, self.last = [], None
-
-    def to_the_end(self, make: bool, follow: bool) -> tuple[int, bytes, int | None]:
-        while self.todo:
-            name = self.todo.popleft()
-            if name == b"..":
-                self._up()
-                continue
-            found = self._look(name)
-            if found is None:
-                if not self.todo:
-                    return self.stack[-1], name, None
-                if not make:
-                    raise FileNotFoundError(2, "No such file or directory")
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, 0o755, dir_fd=self.stack[-1])
-                self.todo.appendleft(name)
-                make = self._still(name)
-                continue
-            mode = os.fstat(found).st_mode
-            if stat.S_ISLNK(mode) and (follow or self.todo):
-                self._through(found)
-            elif not self.todo:
-                self.last = found
-                return self.stack[-1], name, found
-            elif stat.S_ISDIR(mode):
-                self.stack.append(found)
-                if len(self.stack) > DEEPEST:
-                    raise FileError(f"a path may have at most {DEEPEST} directories")
-            else:
-                os.close(found)
-                raise NotADirectoryError(20, "Not a directory")
-        self.last = os.dup(self.stack[-1])
-        return self.stack[-1], b".", self.last
-
-    def _look(self, name: bytes) -> int | None:
-        try:
-            return os.open(name, _PATH, dir_fd=self.stack[-1])
-        except FileNotFoundError:
-            return None
-
-    def _still(self, name: bytes) -> bool:
-        """Go on making directories, but not for ever where another one takes them away."""
-        self.links += 1
-        if self.links > DEEPEST + MOST_LINKS:
-            raise FileError(f"'{_shown(name)}' goes away while it is made")
-        return True
-
-    def _up(self) -> None:
-        if len(self.stack) == 1:
-            raise FileError("it leads out of the working directory")
-        os.close(self.stack.pop())
-
-    def _through(self, found: int) -> None:
-        """Go on with what a link says, from here, or from the root if it names that by its full path."""
-        try:
-            target = os.readlink(b"", dir_fd=found)
-        finally:
-            os.close(found)
-        self.links += 1
-        if self.links > MOST_LINKS:
-            raise FileError("it goes through too many symbolic links")
-        if target.startswith(b"/"):
-            if target != self.place and not target.startswith(self.place + b"/"):
-                raise FileError("it is a symbolic link that leads out of the working directory")
-            target = target[len(self.place) :]
-            while len(self.stack) > 1:
-                os.close(self.stack.pop())
-        self.todo.extendleft(part for part in reversed(target.split(b"/")) if part not in (b"", b"."))
-
-
-def _components(path: bytes | str) -> deque[bytes]:
-    raw = _bytes(path)
-    if raw.startswith(b"/"):
-        raise FileError("it is an absolute path: name it relative to the working directory")
-    if b"\0" in raw:
-        raise FileError("a path cannot hold a zero byte")
-    if not raw:
-        raise FileError("the path is empty")
-    parts = deque(part for part in raw.split(b"/") if part not in (b"", b"."))
-    if len(parts) > DEEPEST:  # before any directory is made
-        raise FileError(f"a path may have at most {DEEPEST} parts")
-    return parts
-
-
-def _bytes(path: bytes | str) -> bytes:
-    try:
-        return os.fsencode(path)
-    except UnicodeError as error:
-        raise FileError(f"a path cannot hold {path!a}") from error
 
 
 def _regular(path: bytes | str, descriptor: int) -> os.stat_result:
@@ -339,7 +227,7 @@ def _opened(name: str | bytes, folder: int) -> Iterator[int]:
 
 def _unlock(name: bytes, folder: int) -> None:
     """Let ourselves into a directory whose mode shuts its owner out."""
-    descriptor = os.open(name, _PATH, dir_fd=folder)
+    descriptor = os.open(name, LOOK, dir_fd=folder)
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
@@ -381,15 +269,9 @@ def _told(path: bytes | str) -> Iterator[None]:
     try:
         yield
     except FileError as error:
-        raise FileError(f"'{_shown(path)}': {error}") from error
+        raise FileError(f"'{shown(path)}': {error}") from error
     except (OSError, RecursionError) as error:
-        raise FileError(f"'{_shown(path)}': {_why(error)}") from error
-
-
-def _shown(path: bytes | str) -> str:
-    if isinstance(path, str):
-        return path.encode("utf-8", "backslashreplace").decode()
-    return path.decode("utf-8", "backslashreplace")
+        raise FileError(f"'{shown(path)}': {_why(error)}") from error
 
 
 def _why(error: BaseException) -> str:
