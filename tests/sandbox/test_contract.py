@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -235,3 +236,48 @@ def test_a_probe_that_says_nothing_proves_nothing() -> None:
     told = measured.missing(only_the_end, measured.spaces(), "/x")
     for part in (*measured.SPACES.values(), "no capabilities (CapEff)", "system call filter", "bounded /tmp"):
         assert part in told
+
+
+INTERRUPTED = """
+import signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from libmachine.sandbox import choose
+signal.signal(signal.SIGINT, signal.default_int_handler)
+script = "setsid sleep 71002 & echo > begun; sleep 71002"
+choose.provider(sys.argv[2]).run(Path(sys.argv[3]), ["/bin/sh", "-c", script])
+"""
+
+
+@pytest.mark.parametrize("name", choose.NAMES)
+def test_an_interrupt_ends_the_command(name: str, tmp_path: Path) -> None:
+    if not choose.provider(name).isolation().isolated and name == "bubblewrap":
+        pytest.skip("bubblewrap does not work here")
+    source = str(Path(view.__file__).parents[2])
+    ours = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, source, name, str(tmp_path)], stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    ours.send_signal(signal.SIGINT)
+    _, err = ours.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in err and ours.returncode
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert "sleep 71002" not in listed.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives itself up")
+def test_root_is_kept_where_a_file_system_cannot_be_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = Bubblewrap()
+    if not provider.isolation().isolated or provider._stage is None:
+        pytest.skip("root cannot be given up here at all")
+
+    def refuse(directory: str, others: Sequence[str]) -> dict[str, str]:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(provider._stage, "mount", refuse)
+    result = provider.run(tmp_path, ["/bin/sh", "-c", "id -u; echo x > f; cat f"])
+    assert (result.code, result.stdout) == (0, b"1000\nx\n")
