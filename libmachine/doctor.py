@@ -15,6 +15,7 @@ from libmachine import env
 from libmachine.errors import MachineError
 from libmachine.load import load, names
 from libmachine.project import Project
+from libmachine.sandbox import choose
 from libmachine.store.store import Store
 
 
@@ -30,7 +31,7 @@ class Finding(NamedTuple):
 def examine(project: Project) -> list[Finding]:
     """Every finding, in the order a newcomer meets the things."""
     findings: list[Finding] = []
-    for look in (_python, _packages, _git, _project, _store, _machines, _local_model, _bytecode):
+    for look in (_python, _packages, _git, _project, _store, _machines, _local_model, _sandbox, _bytecode):
         try:
             findings.extend(look(project))
         except (MachineError, OSError) as error:
@@ -134,6 +135,45 @@ def _local_model(project: Project) -> Iterator[Finding]:
     yield Finding(
         "local model", "ok", f"xllamacpp {version}, weights {chosen or 'fetched once at the first use'}"
     )
+
+
+def _sandbox(project: Project) -> Iterator[Finding]:
+    chosen = choose.provider(env.get("MACHINE_SANDBOX"))
+    found = chosen.isolation()
+    weaker = "".join(f"; {note}" for note in found.notes)
+    if found.isolated:
+        yield Finding("sandbox", "ok", f"{chosen.name}: every part is in force{weaker}")
+        return
+    # what is missing of the one that would isolate, not of the one that is there instead
+    best = choose.provider("bubblewrap").isolation()
+    why = ", ".join((found if best.isolated else best).missing)
+    detail = f"{chosen.name}, which does not isolate (tools that run a model's code refuse): {why}{weaker}"
+    yield Finding("sandbox", "missing", detail, _mend_sandbox(best.isolated))
+
+
+def _mend_sandbox(works: bool) -> str:
+    """What to type so that bubblewrap works. The switch that opens namespaces to all comes last."""
+    if works:
+        return "unset MACHINE_SANDBOX"
+    if choose.bubblewrap() is None:
+        return "apt-get install bubblewrap"
+    if _says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+        profile = f"profile bwrap {choose.bubblewrap()} flags=(unconfined) {{ userns, }}"
+        place = "/etc/apparmor.d/bwrap"
+        return f"echo '{profile}' | sudo tee {place} && sudo apparmor_parser -r {place}"
+    if _says("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+        return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    if _says("/proc/sys/user/max_user_namespaces", "0"):
+        return "sudo sysctl -w user.max_user_namespaces=10000"
+    return ""
+
+
+def _says(path: str, value: str) -> bool:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip() == value
+    except OSError:
+        return False
 
 
 def _bytecode(project: Project) -> Iterator[Finding]:

@@ -44,6 +44,7 @@ VARIABLES = (
     Variable(
         "MACHINE_PYTHON", None, "a Python that has libmachine[sft], for training where this one has not"
     ),
+    Variable("MACHINE_SANDBOX", None, "bubblewrap or plain: what runs commands; default the one that works"),
     Variable("MACHINE_FSYNC", "1", "0: do not wait for the disk (tests and bulk work)"),
     Variable("MACHINE_DEBUG", None, "1: show tracebacks"),
     Variable("NO_COLOR", None, "set: no colour on terminals"),

@@ -72,6 +72,11 @@ expect 0 machine-doctor
 has "$out" "python"
 expect 0 machine-doctor --json
 eq "$(jq -r .type "$out")" doctor
+eq "$(jq -r '.findings[] | select(.thing == "sandbox") | .state | test("^(ok|missing)$")' "$out")" true
+MACHINE_SANDBOX=plain expect 0 machine-doctor
+has "$out" "plain, which does not isolate"
+MACHINE_SANDBOX=nosuch expect 1 machine-doctor
+has "$out" "'nosuch' is no sandbox"
 echo 'raise ValueError("broken here")' >machines/say/machine.py
 expect 1 machine-doctor
 has "$out" "broken here"

@@ -35,6 +35,9 @@ class Limits:
     output: int = 1 * MIB
 
 
+DEFAULT = Limits()
+
+
 @dataclass(frozen=True)
 class Result:
     """How a command ended. code: its exit status (128 + signal where one killed it), None if it was
@@ -86,7 +89,7 @@ class Provider(Protocol):
         argv: Sequence[str],
         *,
         stdin: bytes = b"",
-        limits: Limits = Limits(),
+        limits: Limits = DEFAULT,
         mounts: Sequence[Path] = (),
         environment: Sequence[tuple[str, str]] = (),
     ) -> Result:
