@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from libmachine import env
 from libmachine.errors import MachineError
@@ -35,9 +36,23 @@ def ensure(verb: str) -> None:
 
     Raises MachineError, before anything is read or spent, if neither can.
     """
+    python = other()
+    if python is not None:
+        os.execv(python, words(python, verb, sys.argv))
+
+
+def words(python: str, verb: str, argv: Sequence[str]) -> list[str]:
+    """The command that runs libmachine/cmd/VERB.py of here in another Python. argv: with the name first."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    # -I would drop PYTHONPATH, which may hold what the user means it to find
+    return [python, "-P", "-c", _START, folder, verb, *argv]
+
+
+def other() -> str | None:
+    """None if this Python can train, else the path of one that can. Raises MachineError if neither can."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if not missing:
-        return
+        return None
     chosen = env.get("MACHINE_PYTHON")
     if chosen is None:
         raise MachineError(
@@ -61,6 +76,4 @@ def ensure(verb: str) -> None:
     if done.returncode or done.stdout.strip():
         lacks = done.stdout.split()[0] if done.stdout.strip() else done.stderr.strip()[-200:]
         raise MachineError(f"MACHINE_PYTHON '{chosen}' has no '{lacks}' either: {python} -m {INSTALL}")
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    # -I would drop PYTHONPATH, which may hold what the user means it to find
-    os.execv(python, [python, "-P", "-c", _START, folder, verb, sys.argv[0], *sys.argv[1:]])
+    return python
