@@ -15,18 +15,6 @@ from libmachine.errors import MachineError
 NEEDED = ("tinker", "tinker_cookbook", "torch", "tokenizers")
 INSTALL = "pip install 'libmachine[sft]'"
 _CHECK = "import importlib.util as u, sys\nprint(' '.join(m for m in sys.argv[1:] if u.find_spec(m) is None))"
-# Only libmachine comes from here: the other Python has its own of everything else.
-_START = """
-import importlib.util, sys
-folder, verb, name, *rest = sys.argv[1:]
-spec = importlib.util.spec_from_file_location(
-    "libmachine", folder + "/__init__.py", submodule_search_locations=[folder]
-)
-module = sys.modules["libmachine"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-sys.argv = [name, *rest]
-sys.exit(importlib.import_module("libmachine.cmd." + verb).main())
-"""
 _CORE = ("click", "orjson", "pydantic", "httpx", "pygit2")
 _CHECK_S = 60
 
@@ -44,8 +32,7 @@ def ensure(verb: str) -> None:
 def words(python: str, verb: str, argv: Sequence[str]) -> list[str]:
     """The command that runs libmachine/cmd/VERB.py of here in another Python. argv: with the name first."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    # -I would drop PYTHONPATH, which may hold what the user means it to find
-    return [python, "-P", "-c", _START, folder, verb, *argv]
+    return [python, f"{folder}/boot.py", verb, *argv]
 
 
 def other() -> str | None:
