@@ -55,7 +55,7 @@ expect 0 machine-export --format cookbook --drop-reasoning <graded
 eq "$(lines "$out")" 4
 expect 0 machine-export --format trl <graded
 jq -c 'select(.prompt[1].content == "tool")' "$out" >tool
-eq "$(jq -c '[.prompt | length, (.tools | fromjson | length)]' tool | tr '\n' ' ')" "[4,1] [6,1] "
+eq "$(jq -c '[(.prompt | length), (.tools | fromjson | length)]' tool | tr '\n' ' ')" "[4,1] [6,1] "
 eq "$(jq -c '.completion[0] | .tool_calls[0].function.arguments // .content' tool | tr '\n' ' ')" '{"a":1,"b":2} "good: 3" '
 eq "$(jq -r 'select(.prompt[1].content == "thinks") | .completion[0].reasoning_content' "$out")" "let me see"
 expect 0 machine-export --format dpo <graded
