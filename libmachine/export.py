@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from libmachine.canon import Record, canonical
+from libmachine.canon import Record, RecordError, canonical, loads
 from libmachine.case import as_messages
 from libmachine.define import Run
 from libmachine.select import answer_of, score_of
@@ -195,27 +195,57 @@ def as_cookbook(example: Record) -> Record:
 
 
 def as_trl(example: Record) -> Record:
-    """TRL's conversational form: arguments as objects, tools and arguments JSON-safe for Arrow."""
-    messages = []
-    for message in example["messages"]:
-        kept = {name: value for name, value in message.items() if name in ("role", "content", "tool_call_id")}
-        kept["content"] = kept.get("content") if isinstance(kept.get("content"), str) else ""
-        if message.get("reasoning"):
-            kept["reasoning_content"] = message["reasoning"]
-        if message.get("tool_calls"):
-            # Arrow makes one struct of all argument objects; a string column keeps each as it is
-            kept["tool_calls"] = canonical(message["tool_calls"]).decode()
-        messages.append(kept)
-    row: Record = {"messages": messages}
-    if example["tools"]:
-        row["tools"] = canonical(example["tools"]).decode()
-    return {**row, "metadata": example["metadata"]}
+    """TRL's conversational prompt and completion, of which it trains the completion alone: one target a row.
+
+    Its `messages` form would train calls that failed. Load it by datasets.load_dataset("json", ...), which
+    keeps each object as it is; Dataset.from_list gives all argument objects the keys of all others.
+    """
+    last = len(example["messages"]) - 1
+    if example["targets"] != [last]:
+        raise CannotFormat("it is no single target")
+    messages = [_for_template(message) for message in example["messages"]]
+    row: Record = {"prompt": messages[:last], "completion": messages[last:]}
+    return {**row, "tools": _tools(example["tools"]), "metadata": example["metadata"]}
 
 
-def as_pairs(runs: Sequence[Mapping[str, Any]], drop_reasoning: bool) -> Iterator[Record]:
+def _for_template(message: Mapping[str, Any]) -> Record:
+    """A message as chat templates want it: no null, arguments as objects, reasoning as reasoning_content."""
+    content = message.get("content")
+    if isinstance(content, list) and all(part.get("type") == "text" for part in content):
+        content = "".join(part["text"] for part in content)
+    if not isinstance(content, str | None):
+        raise CannotFormat("a content is no text")
+    made: Record = {"role": message["role"], "content": content or ""}
+    if message.get("reasoning"):
+        made["reasoning_content"] = message["reasoning"]
+    if message.get("tool_calls"):
+        made["tool_calls"] = [_call(call) for call in message["tool_calls"]]
+    if message["role"] == "tool":
+        made["tool_call_id"] = message["tool_call_id"]
+    return made
+
+
+def _call(call: Mapping[str, Any]) -> Record:
+    function = call["function"]
+    try:
+        arguments = loads((function["arguments"] or "{}").encode())
+    except RecordError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise CannotFormat("a call has arguments that are no JSON object")
+    function = {"name": function["name"], "arguments": arguments}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _tools(tools: Sequence[Record]) -> str:
+    """Tools as text: TRL reads them so, and a column of schemas that differ has no type."""
+    return canonical(list(tools)).decode()
+
+
+def as_pairs(runs: Sequence[Mapping[str, Any]], drop_reasoning: bool, dropped: Dropped) -> Iterator[Record]:
     """Preference pairs of one case: its good runs against its bad ones, each used once.
 
-    runs: of one machine and case, graded. A pair is {prompt, chosen, rejected} in chat form.
+    runs: of one machine and case, graded. A pair is {prompt, chosen, rejected} in TRL's conversational form.
     """
     passed = [
         run for run in runs if (run.get("scorecard") or {}).get("passed") is True and run["status"] == "ok"
@@ -227,11 +257,19 @@ def as_pairs(runs: Sequence[Mapping[str, Any]], drop_reasoning: bool) -> Iterato
         if key in seen or key[0] == key[1]:
             continue
         seen.add(key)
-        given = _given(good)
+        try:
+            one, other = (
+                [_for_template(_message(message, drop_reasoning)) for message in run["messages"]]
+                for run in (good, bad)
+            )
+        except CannotFormat as error:
+            dropped.add(f"a pair: {error}", good)
+            continue
         yield {
-            "prompt": [_message(message, drop_reasoning) for message in good["messages"][:given]],
-            "chosen": [_message(message, drop_reasoning) for message in good["messages"][given:]],
-            "rejected": [_message(message, drop_reasoning) for message in bad["messages"][given:]],
+            "prompt": one[: _given(good)],
+            "chosen": one[_given(good) :],
+            "rejected": other[_given(bad) :],
+            "tools": _tools(good["tools"]),
             "metadata": {"chosen": good["id"], "rejected": bad["id"], "case": good["case"]["identity"]},
         }
 
@@ -247,10 +285,11 @@ WRITERS: dict[str, Callable[[Record], Record]] = {"openai": as_openai, "cookbook
 def rows(
     runs: Iterable[Mapping[str, Any]], form: str, per_turn: bool, drop_reasoning: bool, dropped: Dropped
 ) -> Iterator[Record]:
-    """The rows of a dataset, of runs that were not refused and were chosen."""
+    """The rows of a dataset, of runs that were not refused and were chosen. trl: one a target in any case."""
+    single = per_turn or form == "trl"
     for run in runs:
         try:
-            made = [WRITERS[form](example) for example in examples(run, per_turn, drop_reasoning)]
+            made = [WRITERS[form](example) for example in examples(run, single, drop_reasoning)]
         except CannotFormat as error:
             dropped.add(str(error), run)
             continue

@@ -16,7 +16,10 @@ from libmachine.project import Project
 
 
 def price_of(engine: Engine, price_as: str | None) -> prices.Price | None:
-    """The price of an engine's model, None if nobody knows it."""
+    """The price of an engine's model, None if nobody knows it. A checkpoint costs what its base costs."""
+    base = getattr(engine, "base", None)
+    if price_as is None and base is not None:
+        return prices.price_of(base, None, getattr(engine, "base_url", None))
     return prices.price_of(engine.model, price_as, getattr(engine, "base_url", None))
 
 

@@ -54,8 +54,10 @@ has "$err" "it has reasoning"
 expect 0 machine-export --format cookbook --drop-reasoning <graded
 eq "$(lines "$out")" 4
 expect 0 machine-export --format trl <graded
-eq "$(jq -r 'select(.messages[1].content == "tool") | .messages[4].tool_calls | type' "$out")" string
-eq "$(jq -r 'select(.messages[1].content == "thinks") | .messages[2].reasoning_content' "$out")" "let me see"
+jq -c 'select(.prompt[1].content == "tool")' "$out" >tool
+eq "$(jq -c '[(.prompt | length), (.tools | fromjson | length)]' tool | tr '\n' ' ')" "[4,1] [6,1] "
+eq "$(jq -c '.completion[0] | .tool_calls[0].function.arguments // .content' tool | tr '\n' ' ')" '{"a":1,"b":2} "good: 3" '
+eq "$(jq -r 'select(.prompt[1].content == "thinks") | .completion[0].reasoning_content' "$out")" "let me see"
 expect 0 machine-export --format dpo <graded
 eq "$(jq -c '[.prompt[-1].content, .chosen[0].content, .rejected[0].content]' "$out")" '["mixed","good one","poor one"]'
 

@@ -156,7 +156,7 @@ has "$err" "it is a control (placebo), made to be refused"
 expect 1 machine-commit act --candidate "$shuffled"
 has "$err" "it is a control (shuffled_answers)"
 eq "$(git status --porcelain machines)" "$before"
-git branch here && expect 0 machine-commit act --candidate "$placebo" --force "to see it"
+git branch -f here && expect 0 machine-commit act --candidate "$placebo" --force "to see it"
 eq "$(git log -1 --format=%B | grep -c '^Machine-Verdict: forced')" 1
 git reset -q --hard here && git update-ref -d refs/machine/act/-/live
 
@@ -205,6 +205,30 @@ kill $! 2>/dev/null
 # a project without a store
 MACHINE_DIR=$work/elsewhere expect 0 machine-sft --any-model --steps 2 <graded
 eq "$(ls "$work/elsewhere/training" | wc -l)" 1
+
+# a hosted checkpoint ends by itself; machine-commit lifts that, and says so loudly where it cannot
+ends() { curl -sf -H "X-API-Key: $TINKER_API_KEY" "$TINKER_BASE_URL/api/v1/training_runs/$1/checkpoints" |
+  jq -c '[.checkpoints[] | select(.tinker_path | endswith("/final")) | .expires_at != null]'; }
+hosted() { MACHINE_DIR=$work/elsewhere expect 0 machine-sft --any-model --steps 2 --seed "$1" <graded
+  cp "$out" hosted; path=$(jq -r .weights.sampler_path hosted); run=${path#tinker://}; run=${run%%/*}
+  eq "$(jq -c '.weights.expires_at != null' hosted) $(ends "$run")" "true [true,true]"; }
+git branch -f here
+hosted 11
+expect 0 machine-commit act --candidate "$(jq -r '.version[:12]' hosted)" --force "to see it"
+has "$err" "the checkpoint is kept: $path no longer expires"
+eq "$(ends "$run")" "[false,false]"
+eq "$(git show HEAD:machines/act/model.json | jq -c '[.model, .base]')" "[\"$path\",\"local/smollm2-135m-instruct\"]"
+hosted 12
+TINKER_API_KEY=tml-wrong expect 0 machine-commit act --candidate "$(jq -r '.version[:12]' hosted)" --force "to see it"
+has "$err" "is live: commit"
+has "$err" "WARNING: the weights that are live now expire"
+has "$err" "refuses the key"
+lift="TINKER_BASE_URL=$TINKER_BASE_URL tinker checkpoint set-ttl --remove"
+has "$err" "to keep them: $lift $path"
+eq "$(grep -c 'to keep them' "$err") $(ends "$run")" "2 [true,true]"
+grep -o 'TINKER_BASE_URL=.*' "$err" | PATH=$(dirname "$python"):$PATH sh >/dev/null 2>&1
+eq "$(ends "$run")" "[false,false]" # the command that is printed does it
+git reset -q --hard here && git update-ref -d refs/machine/act/-/live
 
 # runs of two machines, a model that nobody trains
 mkdir -p machines/other && cp machines/act/*.py machines/act/*.toml machines/other && echo '{"model": "echo"}' >machines/other/model.json

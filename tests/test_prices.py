@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libmachine.folder import Model
+from libmachine.harness import choose
 from libmachine.prices import FREE, TABLE, Price, cost, is_private, price_of, table, worst_case
+from libmachine.purse import price_of as priced
 
 SMALL = "thinkingmachines/Inkling-Small"
 
@@ -57,6 +60,23 @@ def test_prefix_and_checkpoint_are_priced_as_the_base() -> None:
     assert price_of(f"{SMALL};tinker://run/sampler_weights/8") == price_of(SMALL)
     assert price_of("tinker://run/sampler_weights/8", price_as=SMALL) == price_of(SMALL)
     assert price_of("tinker://run/sampler_weights/8", price_as="unheard/of") is None
+
+
+def test_a_committed_checkpoint_costs_what_its_base_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-x")
+    base, checkpoint = "thinkingmachines/Inkling", "tinker://r/sampler_weights/final"
+    trained = Model(checkpoint, base)
+    assert priced(choose.engine(trained), None) == price_of(base) is not None
+    assert priced(choose.engine(Model(checkpoint)), None) is None, "nobody says what it was trained from"
+    assert priced(choose.engine(trained, model_id="tinker://other/sampler_weights/1"), None) is None
+    assert (
+        priced(choose.engine(Model("Qwen/Qwen3-8B", base)), None)
+        == price_of("Qwen/Qwen3-8B")
+        != price_of(base)
+    )
+    assert priced(choose.engine(trained), "Qwen/Qwen3-8B") == price_of("Qwen/Qwen3-8B"), "--price-as beats it"
+    assert priced(choose.engine(trained, base_url="http://127.0.0.1:1/v1"), None) == FREE
+    assert priced(choose.engine(trained, base_url="https://example.com/v1"), None) is None
 
 
 def test_the_endpoint_decides_whether_the_table_holds() -> None:

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libmachine import prices
+from libmachine.cmd import _extra, _keep
 from libmachine.errors import Interrupted, MachineError, ProviderError
 from libmachine.export import Dropped
 from libmachine.sft import check, dataset, plan, service, told
@@ -548,6 +549,41 @@ def test_preflight(endpoint: Callable[[int, bytes], str]) -> None:
         service.preflight(service.Address("http://127.0.0.1:9", "tml-x"))
     with pytest.raises(MachineError, match="begins with 'tml-'"):
         service.preflight(service.Address(url, "sk-x"))
+
+
+# what is committed is kept ---------------------------------------------------------------
+
+ENDING = {"state_path": "tinker://r/weights/final", "sampler_path": "tinker://r/sampler_weights/final"}
+
+
+def test_only_checkpoints_that_end_are_asked_about(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never() -> str:
+        raise AssertionError("nothing ends")
+
+    monkeypatch.setattr(_extra, "other", never)
+    for weights in (None, {}, ENDING, {"adapter": "0" * 40}, {**ENDING, "expires_at": None}):
+        _keep.keep({"weights": weights})
+    assert capsys.readouterr().err == ""
+
+
+def test_a_checkpoint_that_cannot_be_kept_is_told_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    candidate = {"weights": {**ENDING, "expires_at": "2026-12-06T10:00:00+00:00"}}
+    monkeypatch.setattr(_extra, "NEEDED", ("no_such_module",))
+    monkeypatch.delenv("TINKER_BASE_URL", raising=False)
+    script = tmp_path / "python"
+    script.write_text('#!/bin/sh\n[ "$1" = -I ] || exit 7\n')
+    script.chmod(0o700)
+    for python, why in (("", "training needs the python package"), (str(script), "ended with 7")):
+        monkeypatch.setenv("MACHINE_PYTHON", python)
+        _keep.keep(candidate)
+        told = capsys.readouterr().err
+        assert "WARNING: the weights that are live now expire on 2026-12-06: " in told and why in told
+        for path in ENDING.values():
+            assert f"  to keep them: tinker checkpoint set-ttl --remove {path}\n" in told
 
 
 # the libraries --------------------------------------------------------------------------

@@ -57,7 +57,8 @@ def _commit(
     version = place.version(name)
     number = refs.record_version(repo, name, place)
     verdict = _allowing(repo, name, base, place, head)
-    control = control_of(repo, name, version)
+    candidate = refs.candidate_of(repo, name, version)
+    control = control_of(candidate)
     if control is not None:
         told = f"it is a control ({control}), made to be refused; --candidate ID takes another candidate"
         verdict = {"decision": "refuse", "reasons": [told]}
@@ -76,6 +77,10 @@ def _commit(
     if pending:
         refs.drop_candidate(repo, name, pending)
     console.say(f"{name} v{number} is live: commit {commit[:12]} ({verdict['decision']})")
+    if candidate is not None and candidate.get("weights"):
+        from libmachine.cmd import _keep
+
+        _keep.keep(candidate)
     changed = [child for child in place.machines() if child.startswith(f"{name}/")] if version != old else []
     if changed:
         console.say(

@@ -34,7 +34,7 @@ def main(
     checked = Checked(project, dropped, options["drop_reasoning"])
     runs = [run for run in found if checked.keeps(run)]
     if form == "dpo":
-        rows = _pairs(list(change.all(runs)), options["drop_reasoning"])
+        rows = _pairs(change.all(runs), options["drop_reasoning"], dropped)
     else:
         rows = export.rows(
             change.all(chosen_of(runs, options)),
@@ -118,12 +118,12 @@ def _family(machine: Loaded | None) -> Iterator[Loaded]:
         machine = machine.parent
 
 
-def _pairs(runs: list[Record], drop_reasoning: bool) -> Iterator[Record]:
+def _pairs(runs: Iterable[Record], drop_reasoning: bool, dropped: export.Dropped) -> Iterator[Record]:
     groups: dict[tuple[str, str], list[Record]] = {}
     for run in runs:
         groups.setdefault((run["machine"], run["case"]["identity"]), []).append(run)
     for group in groups.values():
-        yield from export.as_pairs(group, drop_reasoning)
+        yield from export.as_pairs(group, drop_reasoning, dropped)
 
 
 def _to_stdout(output: _cli.Output, rows: Iterator[Record]) -> int:

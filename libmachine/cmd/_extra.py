@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from libmachine import env
 from libmachine.errors import MachineError
@@ -14,18 +15,6 @@ from libmachine.errors import MachineError
 NEEDED = ("tinker", "tinker_cookbook", "torch", "tokenizers")
 INSTALL = "pip install 'libmachine[sft]'"
 _CHECK = "import importlib.util as u, sys\nprint(' '.join(m for m in sys.argv[1:] if u.find_spec(m) is None))"
-# Only libmachine comes from here: the other Python has its own of everything else.
-_START = """
-import importlib.util, sys
-folder, verb, name, *rest = sys.argv[1:]
-spec = importlib.util.spec_from_file_location(
-    "libmachine", folder + "/__init__.py", submodule_search_locations=[folder]
-)
-module = sys.modules["libmachine"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-sys.argv = [name, *rest]
-sys.exit(importlib.import_module("libmachine.cmd." + verb).main())
-"""
 _CORE = ("click", "orjson", "pydantic", "httpx", "pygit2")
 _CHECK_S = 60
 
@@ -35,9 +24,22 @@ def ensure(verb: str) -> None:
 
     Raises MachineError, before anything is read or spent, if neither can.
     """
+    python = other()
+    if python is not None:
+        os.execv(python, words(python, verb, sys.argv))
+
+
+def words(python: str, verb: str, argv: Sequence[str]) -> list[str]:
+    """The command that runs libmachine/cmd/VERB.py of here in another Python. argv: with the name first."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [python, f"{folder}/boot.py", verb, *argv]
+
+
+def other() -> str | None:
+    """None if this Python can train, else the path of one that can. Raises MachineError if neither can."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if not missing:
-        return
+        return None
     chosen = env.get("MACHINE_PYTHON")
     if chosen is None:
         raise MachineError(
@@ -61,6 +63,4 @@ def ensure(verb: str) -> None:
     if done.returncode or done.stdout.strip():
         lacks = done.stdout.split()[0] if done.stdout.strip() else done.stderr.strip()[-200:]
         raise MachineError(f"MACHINE_PYTHON '{chosen}' has no '{lacks}' either: {python} -m {INSTALL}")
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    # -I would drop PYTHONPATH, which may hold what the user means it to find
-    os.execv(python, [python, "-P", "-c", _START, folder, verb, sys.argv[0], *sys.argv[1:]])
+    return python

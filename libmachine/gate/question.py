@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from libmachine.canon import Record, hash_of
 from libmachine.case import read_case
@@ -67,14 +68,10 @@ def simple_answer(repo: Repository, question: Question) -> tuple[str, list[str]]
     return None
 
 
-def control_of(repo: Repository, name: str, version: str) -> str | None:
-    """Which control a version is, if a candidate of it was trained as one: `placebo`, ...; else None."""
-    for stored in refs.candidates(repo, name):
-        if version.startswith(stored.id):
-            record, _ = refs.read_candidate(repo, name, stored.id)
-            control = (record.get("training") or {}).get("control")
-            return None if control is None else str(control)
-    return None
+def control_of(candidate: Mapping[str, Any] | None) -> str | None:
+    """Which control a candidate was trained as: `placebo`, ...; None if it was to help."""
+    control = ((candidate or {}).get("training") or {}).get("control")
+    return None if control is None else str(control)
 
 
 def _behaviour(files: Mapping[str, bytes]) -> dict[str, bytes]:

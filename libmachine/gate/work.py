@@ -106,7 +106,7 @@ class Gate:
                 return known
             verdict = self._measured(live, candidate, grading, cases, stop, step)
             found = leaks(judge.folder.cases("cases.jsonl"), cases, candidate.instructions)
-            control = control_of(self.repo, question.name, question.candidate.tree)
+            control = control_of(refs.candidate_of(self.repo, question.name, question.candidate.tree))
             if control is not None:
                 found.append(f"control: the candidate is a control ({control}): it must not pass")
             return self._keep({**verdict, "warnings": [*verdict["warnings"], *found]})

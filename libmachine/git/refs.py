@@ -231,6 +231,13 @@ def read_candidate(repo: Repository, name: str, id: str) -> tuple[Record, dict[s
     return record, files
 
 
+def candidate_of(repo: Repository, name: str, version: str) -> Record | None:
+    """The record of the stored candidate that would become a version, None if there is none."""
+    if any(version.startswith(stored.id) for stored in candidates(repo, name)):
+        return read_candidate(repo, name, version)[0]
+    return None
+
+
 def drop_candidate(repo: Repository, name: str, id: str) -> None:
     """Forget a candidate, by id or its first digits. Raises MachineError if it is not there."""
     with locked(repo):

@@ -96,6 +96,8 @@ class ChatEngine:
         if not base_url and known is None:
             raise MachineError(f"no address for endpoint '{endpoint}'; give one with --base-url")
         self.endpoint = endpoint
+        self.base: str | None = None
+        """The model that a checkpoint was trained from, where the machine says so: it is priced as that."""
         self.name = endpoint  # with the fields laid over: they decide the answer
         if extra_body:
             self.name += "+" + hash_of(dict(extra_body))[:12]

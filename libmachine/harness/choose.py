@@ -6,6 +6,7 @@ It never puts another model in the place of the one that was asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from libmachine import env
 from libmachine.errors import MachineError
@@ -13,6 +14,9 @@ from libmachine.folder import Model
 from libmachine.harness.base import Engine
 from libmachine.harness.echo import EchoEngine
 from libmachine.harness.scripted import ScriptedEngine
+
+if TYPE_CHECKING:
+    from libmachine.harness.chat import ChatEngine
 
 LOCAL_MODEL = "local/smollm2-135m-instruct"
 OFFLINE = ("echo", "scripted", "local")
@@ -61,7 +65,10 @@ def engine(
         files = [(a, trained(a)) for a in sorted(beside - {""})] if trained else []
         return LocalEngine(served, adapters=files)
     if chosen in names():
-        return _chat(chosen, wanted, base_url, progress)
+        chat = _chat(chosen, wanted, base_url, progress)
+        if wanted == model.model and "tinker://" in chat.model:
+            chat.base = model.base
+        return chat
     if chosen is not None:
         raise MachineError(f"no harness '{chosen}'; there are: {', '.join(names())}")
     raise MachineError(
@@ -80,7 +87,7 @@ def _prefix(model_id: str | None) -> str | None:
 
 def _chat(
     endpoint: str, wanted: str | None, base_url: str | None, progress: Callable[[str], None] | None
-) -> Engine:
+) -> ChatEngine:
     if not wanted or wanted.startswith("local/"):
         raise MachineError(f"harness '{endpoint}' wants a model it serves; add --model ID")
     if endpoint == "openai":

@@ -93,6 +93,30 @@ def is_there(address: Address, path: str, limit_s: float = PREFLIGHT_S) -> bool:
     return reply.status_code == 200
 
 
+def lift_expiry(address: Address, path: str, limit_s: float = CALL_S) -> None:
+    """Let a checkpoint live for ever, by the SDK. Raises MachineError, ProviderError within limit_s or so."""
+    preflight(address)
+    import tinker
+
+    box: list[Exception | None] = []
+
+    def run() -> None:
+        try:
+            rest = tinker.RestClient(base_url=address.base_url, api_key=address.key)
+            rest.set_checkpoint_ttl_from_tinker_path(path, None).result(timeout=limit_s)
+            box.append(None)
+        except Exception as error:  # of the SDK, or a time-out
+            box.append(error)
+
+    thread = threading.Thread(target=run, name="tinker-call", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if not box:
+        raise ProviderError(f"'{address.base_url}' does not answer within {limit_s:.0f} s")
+    if box[0] is not None:
+        raise ProviderError(f"'{address.base_url}': {type(box[0]).__name__}: {_told(str(box[0]))}")
+
+
 def _trains(entry: dict[str, Any]) -> bool:
     return entry.get("trainable") is not False
 

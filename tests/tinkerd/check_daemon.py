@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,3 +119,39 @@ def test_the_fake_engine_needs_no_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_an_install_lends_this_python_nothing_but_itself(tmp_path: Path) -> None:
+    """Run from a wheel's site-packages, which belong to another Python: nothing else there is ours."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(BOOT.parent, site / "libmachine", ignore=shutil.ignore_patterns("__pycache__"))
+    for module in ("click", "orjson", "pydantic", "httpx", "numpy", "tinker", "google"):
+        (site / f"{module}.py").write_text(f"raise SystemExit('{module} of another Python')\n")
+    boot = str(site / "libmachine" / "boot.py")
+    program = (
+        "import runpy, sys\n"
+        "sys.argv = [sys.argv[1], 'tinkerd', 'machine-tinkerd', '--status', '--dir', sys.argv[2]]\n"
+        "try: runpy.run_path(sys.argv[0])\n"
+        "except SystemExit: pass\n"
+        "from libmachine.tinkerd import daemon\n"
+        "print(daemon.__file__, daemon.connect(sys.argv[-1], 'fake', idle_s=30)[0])\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program, boot, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=clean,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        where, url = done.stdout.splitlines()[-1].split()
+        assert where.startswith(str(site)) and url.startswith("http://127.0.0.1:")
+    finally:
+        daemon.stop(str(tmp_path), "fake")
+    for words in ([boot], ["-P", boot]):
+        command = [sys.executable, *words, "select", "machine-select", "--help"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=clean)
+        assert (told.returncode, told.stderr) == (0, "")
