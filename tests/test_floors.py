@@ -29,6 +29,7 @@ FLOORS = {
     "verbs": (
         *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
         *("compare*", "controls", "hooks_install", "leaks"),
+        *("cases", "intake", "interchange", "scaffold"),
         *("agree*", "export*", "sft*", "versions", "optimize*", "converse*"),
     ),
     "face": ("sdk", "flows"),
