@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from libmachine import jsonl
 from libmachine.canon import Record, RecordError
@@ -96,13 +98,29 @@ def locked(folder: Folder) -> Iterator[None]:
         os.close(fd)
 
 
+def is_sample(case: Any) -> bool:
+    """Is this one of machine-new's sample cases, which wait to be replaced?"""
+    metadata = case.get("metadata") if isinstance(case, dict) else None
+    return isinstance(metadata, dict) and metadata.get("replace") == "me"
+
+
 def append(folder: Folder, side: str, cases: Sequence[Record]) -> None:
-    """Add cases to the end of a side's file, whole or not at all. Raises MachineError for a JSON array."""
+    """Add cases to the end of a side's file, whole or not at all, and take machine-new's samples out.
+
+    The other lines stay as they are. A file that would be empty goes. Raises MachineError for a JSON array.
+    """
     path = os.path.realpath(folder.file(f"{side}.jsonl"))
     old = folder.read(f"{side}.jsonl") or b""
     if old.lstrip().startswith(b"["):
         raise MachineError(f"{path} is a JSON array; make it lines first: jq -c '.[]' {path}")
+    lines = list(jsonl.parsed(io.BytesIO(old)))
+    if any(is_sample(line.value) for line in lines):
+        old = b"".join(line.raw for line in lines if not is_sample(line.value))
     text = old + (b"" if not old or old.endswith(b"\n") else b"\n") + b"".join(map(line_of, cases))
+    if not text.strip():
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
     temporary = f"{path}.{os.getpid()}.tmp"
     mode = os.stat(path).st_mode & 0o7777 if os.path.exists(path) else 0o666
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -111,7 +129,7 @@ def append(folder: Folder, side: str, cases: Sequence[Record]) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        if old:
+        if os.path.exists(path):
             os.chmod(temporary, mode)
         os.rename(temporary, path)
     except BaseException:

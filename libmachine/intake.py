@@ -6,7 +6,7 @@ again lands where it was: a hash of the case's group, else of its identity, belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ def side_of(case: Record, holdout: float) -> str:
 
 def take_in(
     rows: Iterable[Row],
-    existing: dict[str, Sequence[Record]],
+    existing: Mapping[str, Sequence[Record]],
     holdout: float,
     held: Callable[[str], bool],
     keep_near: bool = False,
@@ -90,7 +90,7 @@ def take_in(
 
 
 def _fresh(
-    rows: Iterable[Row], existing: dict[str, Sequence[Record]], found: Intake
+    rows: Iterable[Row], existing: Mapping[str, Sequence[Record]], found: Intake
 ) -> Iterable[tuple[int, Record]]:
     """The rows that are cases nobody has seen, in order; the others are counted."""
     old = {case["identity"] for side in existing.values() for case in side}
@@ -155,7 +155,7 @@ def told(exam: Sequence[Record]) -> str:
         return f"{size}: no gain can be shown; hold at least 2 out, better 12 or more"
     small = "; 12 or more would be better" if found["units"] < 12 else ""
     if found["gain"] > 1:
-        return f"{size}: they show no gain there could be (4 times in 5){small}"
+        return f"{size}: too few to show any gain 4 times in 5{small}"
     return (
         f"{size}: 4 times in 5 they show a gain of {found['gain']:.2f} or more "
         f"(pass-or-fail scores near a half, {TRIALS} trials a case){small}"

@@ -33,9 +33,11 @@ from libmachine import Machine, Run, check
 # `machine help folder` has the rest.
 
 
-def {criterion}(run: Run) -> tuple[bool, str]:
-    """Replace the line below. For instance, an answer that has the target in it:
+def {criterion}(run: Run) -> tuple[bool, str] | None:
+    """Replace the line below. For instance, for an answer that has the target in it:
 
+    if run.target is None:
+        return None
     return run.target.lower() in run.output.lower(), f"looked for {{run.target!r}}"
     """
     return False, "grader '{criterion}' {unwritten}: edit {where}/machine.py, line {line}"

@@ -50,14 +50,11 @@ def main(
     except MachineError as error:
         raise MachineError(f"'{path or 'stdin'}': {error}") from None
     with cases.locked(folder):
-        found = _sorted(folder, rows, holdout, keep_near)
+        found, exam = _sorted(folder, rows, holdout, keep_near)
         if not (check or dry_run):
             # the exam first: whatever cuts this off, a rerun adds what is missing
-            for side in (EXAM, PRACTICE):
-                if found.added[side]:
-                    cases.append(folder, side, found.added[side])
-    found.notes += _samples_left(folder, [*folder.cases("cases.jsonl"), *folder.cases("holdout.jsonl")])
-    exam = [*folder.cases("holdout.jsonl"), *(found.added[EXAM] if check or dry_run else ())]
+            for side in (EXAM, PRACTICE) if any(found.added.values()) else ():
+                cases.append(folder, side, found.added[side])
     doubtful = bool(found.duplicates or found.near or found.malformed)
     _report(output, folder, found, exam, check or dry_run, as_json)
     code = _cli.Tally(output.stop).code(output=output)
@@ -66,12 +63,10 @@ def main(
     return code or (PARTIAL if found.malformed else OK)
 
 
-def _samples_left(folder: Folder, there: Sequence[Record]) -> list[str]:
+def _samples(there: Sequence[Record]) -> list[str]:
     """A word on the sample cases of machine-new, if any is left."""
-    left = [case["id"] for case in there if (case.get("metadata") or {}).get("replace") == "me"]
-    files = f"{os.path.relpath(folder.path)}/{{cases,holdout}}.jsonl"
-    line = f'{", ".join(left)}: samples of machine-new; drop them: sed -i \'/"replace":"me"/d\' {files}'
-    return [line] if left else []
+    left = [case["id"] for case in there if cases.is_sample(case)]
+    return [f"{', '.join(left)}: samples of machine-new; the first import takes them out"] if left else []
 
 
 def _bytes(path: str | None) -> bytes:
@@ -93,13 +88,20 @@ def _refuse_built_in(project: Project, folder: Folder) -> None:
         )
 
 
-def _sorted(folder: Folder, rows: Sequence[Row], holdout: float, keep_near: bool) -> Intake:
-    existing, faults = cases.read_sides(folder)
+def _sorted(
+    folder: Folder, rows: Sequence[Row], holdout: float, keep_near: bool
+) -> tuple[Intake, list[Record]]:
+    """What comes of the rows, and the held-out cases there are with them."""
+    there, faults = cases.read_sides(folder)
     if faults:
         raise MachineError(f"{faults[0]}; mend it first (machine-cases {folder.name} --check shows all)")
+    own = {side: [case for case in found if not cases.is_sample(case)] for side, found in there.items()}
     splits = Splits(folder)
-    held = lambda identity: splits.of(identity) == "holdout"  # noqa: E731
-    return intake.take_in(rows, existing, holdout, held, keep_near)
+    found = intake.take_in(rows, own, holdout, lambda identity: splits.of(identity) == "holdout", keep_near)
+    gone = sum(len(there[side]) - len(own[side]) for side in own)
+    if gone and any(found.added.values()):
+        found.notes.append(f"{console.count(gone, 'sample')} of machine-new: out")
+    return found, [*own[EXAM], *found.added[EXAM]]
 
 
 def _report(
@@ -149,7 +151,7 @@ def _checked(folder: Folder, output: _cli.Output, as_json: bool) -> int:
                 f"'{by_identity[case['identity']]}' of cases.jsonl; remove it from one of them"
             )
     faults += leaks.leaks(practice, exam, folder.instructions())
-    notes = _samples_left(folder, [*practice, *exam])
+    notes = _samples([*practice, *exam])
     for side, found in sides.items():
         pairs = [(a, b) for a, b in leaks.alike(found, found) if a < b]
         notes += [f"{side}.jsonl: '{found[b]['id']}' is nearly '{found[a]['id']}'" for a, b in pairs]

@@ -38,7 +38,10 @@ def read(data: bytes, columns: Columns, directory: str | None, as_table: bool) -
             yield row
             continue
         try:
-            yield Row(row.number, _case(row.value, columns, directory))
+            value = row.value
+            if as_table and isinstance(value, dict):
+                value = {name: _cell(cell) for name, cell in value.items()}
+            yield Row(row.number, _case(value, columns, directory))
         except Unfit as error:
             yield Row(row.number, None, str(error))
 
@@ -114,8 +117,7 @@ def _case(sample: Any, columns: Columns, directory: str | None) -> Record:
     if not isinstance(sample, dict):
         raise Unfit("a sample is an object with 'input' and 'target'")
     values = {name: value for name, value in sample.items() if value not in (None, "", [], {})}
-    files = _cell(values.pop("files", None))
-    values |= {name: _cell(values[name]) for name in ("choices", "input", "target") if name in values}
+    files = values.pop("files", None)
     case = put(values, columns)
     if not isinstance(case["input"], str | list):
         case["input"] = str(case["input"])

@@ -31,13 +31,7 @@ def read(data: bytes, columns: Columns, directory: str | None) -> Iterator[Row]:
     Raises MachineError if there is none, or no YAML reader.
     """
     config = _parsed(data)
-    tests = (
-        config
-        if isinstance(config, list)
-        else (config or {}).get("tests")
-        if isinstance(config, dict)
-        else None
-    )
+    tests = config if isinstance(config, list) else _tests(config) if isinstance(config, dict) else None
     if not tests:
         raise MachineError("no 'tests' in it; name a promptfooconfig or a file of tests")
     default = config.get("defaultTest") if isinstance(config, dict) else None
@@ -51,6 +45,19 @@ def read(data: bytes, columns: Columns, directory: str | None) -> Iterator[Row]:
             yield Row(number, None, str(error))
 
 
+def _tests(config: Mapping[str, Any]) -> Any:
+    """The tests of a configuration, or those of promptfoo's results, each once and as it was run."""
+    results = config.get("results")
+    if not isinstance(results, Mapping) or not isinstance(results.get("results"), list):
+        return config.get("tests")
+    found: dict[bytes, Any] = {}
+    for result in results["results"]:
+        if isinstance(result, Mapping) and isinstance(result.get("testCase"), Mapping):
+            test = {**result["testCase"], "vars": result.get("vars") or result["testCase"].get("vars")}
+            found.setdefault(canonical(test["vars"]), test)
+    return list(found.values())
+
+
 def _parsed(data: bytes) -> Any:
     """A value from JSON, else from YAML."""
     try:
@@ -60,9 +67,7 @@ def _parsed(data: bytes) -> Any:
     try:
         import yaml
     except ImportError:
-        raise MachineError(
-            "YAML needs PyYAML: pip install pyyaml; or give JSON: npx js-yaml FILE > FILE.json"
-        ) from None
+        raise MachineError("this is no JSON, and YAML needs PyYAML; type: pip install pyyaml") from None
     try:
         return yaml.safe_load(io.BytesIO(data))
     except yaml.YAMLError as error:
