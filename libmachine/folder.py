@@ -173,9 +173,9 @@ class Folder:
         return as_rubric(value, where)
 
     def cases(self, name: str = "cases.jsonl") -> list[Record]:
-        """The cases of one of its files, none if it is absent."""
+        """The cases of one of its files, none if it is absent or empty."""
         path = self.file(name)
-        return read_cases(path) if os.path.exists(path) else []
+        return read_cases(path) if os.path.exists(path) and os.path.getsize(path) else []
 
 
 def _lower(text: str) -> str:

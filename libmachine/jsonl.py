@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from libmachine.canon import RecordError, dump_line, loads
@@ -53,7 +53,12 @@ def _read(fd: int) -> bytes:
 
 def read(fd: int) -> Iterator[Line]:
     """Parsed lines of a file descriptor. Blank lines are passed over, but counted."""
-    lines = enumerate(split_lines(fd), 1)
+    return parsed(split_lines(fd))
+
+
+def parsed(raws: Iterable[bytes]) -> Iterator[Line]:
+    """Parsed lines of what has been split into lines."""
+    lines = enumerate(raws, 1)
     for number, raw in lines:
         text = raw.removeprefix(_BOM) if number == 1 else raw
         if text.lstrip().startswith(b"["):

@@ -8,7 +8,9 @@ some length in the instructions.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from math import ceil
 
 from libmachine.canon import Record
 from libmachine.define import text_of
@@ -34,15 +36,33 @@ def leaks(practice: Sequence[Record], exam: Sequence[Record], instructions: str)
 
 def near_duplicates(practice: Sequence[Record], exam: Sequence[Record]) -> list[tuple[str, str]]:
     """(practice case, held-out case) by id, of inputs that are nearly the same."""
-    grams = [(str(case["id"]), _grams(_plain(text_of(case["input"])))) for case in practice]
+    return [(str(practice[a]["id"]), str(exam[b]["id"])) for a, b in alike(practice, exam)]
+
+
+def alike(these: Sequence[Record], those: Sequence[Record]) -> list[tuple[int, int]]:
+    """(place in these, place in those) of inputs that are nearly the same, in the order of those.
+
+    Sets that overlap by LIKE have one of their rarest grams in common, so only cases that share such a
+    gram are compared: all pairs of thousands of cases would take minutes.
+    """
+    grams = [_grams(_plain(text_of(case["input"]))) for case in these]
+    others = grams if these is those else [_grams(_plain(text_of(case["input"]))) for case in those]
+    seen = Counter(gram for found in (*grams, *others) for gram in found)
+
+    def rarest(found: frozenset[str]) -> list[str]:
+        most = len(found) - ceil(LIKE * len(found) - 1e-9) + 1
+        return sorted(found, key=lambda gram: (seen[gram], gram))[:most]
+
+    having: dict[str, list[int]] = {}
+    for place, found in enumerate(grams):
+        for gram in rarest(found):
+            having.setdefault(gram, []).append(place)
     pairs = []
-    for case in exam:
-        held = _grams(_plain(text_of(case["input"])))
-        for name, other in grams:
-            small, large = sorted((len(held), len(other)))
-            # the overlap cannot reach LIKE where one is that much shorter
-            if small >= LIKE * large and len(held & other) >= LIKE * len(held | other):
-                pairs.append((name, str(case["id"])))
+    for place, held in enumerate(others):
+        near = {other for gram in rarest(held) for other in having.get(gram, ())}
+        for other in sorted(near):
+            if len(held & grams[other]) >= LIKE * len(held | grams[other]):
+                pairs.append((other, place))
     return pairs
 
 

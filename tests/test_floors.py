@@ -30,6 +30,7 @@ FLOORS = {
         *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
         *("compare*", "controls", "hooks_install", "leaks"),
         *("agree*", "export*", "sft*", "train*", "versions", "optimize*", "converse*", "purse"),
+        *("cases", "intake", "interchange", "scaffold"),
     ),
     "face": ("sdk", "flows"),
     "cmd": ("cmd",),

@@ -37,6 +37,8 @@ COMMANDS = (
     Command("sync", "porcelain", "share versions and verdicts with a remote"),
     Command("budget", "porcelain", "run a command under one budget"),
     Command("tinkerd", "porcelain", "train the local model for clients of the Tinker protocol"),
+    Command("new", "porcelain", "make the folder of a new machine"),
+    Command("cases", "porcelain", "bring cases in and split them for practice and exam"),
     Command("init", "porcelain", "make a project and its store"),
     Command("doctor", "porcelain", "say what works here and how to mend the rest"),
     Command("fsck", "porcelain", "check the store"),

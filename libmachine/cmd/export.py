@@ -49,10 +49,21 @@ from libmachine.errors import UsageError
     "--per-turn", is_flag=True, help="One example for each assistant message that may be trained on."
 )
 @click.option("--drop-reasoning", is_flag=True, help="Leave captured reasoning out.")
+@click.option(
+    "--to",
+    type=click.Choice(["inspect", "promptfoo", "openai"]),
+    help="Instead: the cases of NAME for another tool, or the graded runs on stdin as a log of Inspect.",
+)
+@click.option("--on", metavar="WHICH", help="With --to and NAME: cases, the default, or holdout.")
 @click.option("--out", metavar="FILE", help="Write to FILE, whole or not at all, instead of stdout.")
 def command(**options: Any) -> int:
     """Print a training example for each graded run on stdin, or of machine NAME in the store. Held-out cases,
     stale grades and runs that ended at a limit are left out, counted and named."""
+    on = options.pop("on")
+    if (to := options.pop("to")) is not None or on is not None:
+        from libmachine.cmd import _interchange
+
+        return _interchange.main(options["workspace"], options["name"], to, on, options["out"])
     if options["name"] is None and (options["tree"] or options["parent"]):
         raise UsageError("--tree and --from take the runs of a machine; name it: machine-export NAME")
     if options["parent"] and (options["tree"] or options["form"] == "dpo" or not options["passing"]):

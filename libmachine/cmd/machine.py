@@ -26,6 +26,10 @@ def dispatch() -> int:
     if words[0] == "--list-cmds":
         print("\n".join(command.verb for command in COMMANDS))
         return 0
+    if words[0] == "--complete":
+        return _complete(words[1:])
+    if words[0] == "--completion":
+        return _completion(words[1:])
     if words[0] == "help":
         return _help(words[1:]) if len(words) > 1 else _shown(overview())
     if words[0].startswith("-"):
@@ -34,6 +38,23 @@ def dispatch() -> int:
         )
         return USAGE
     return _exec(words[0], words[1:])
+
+
+def _complete(words: list[str]) -> int:
+    """The words that may end a line, one a line: what the shells ask."""
+    from libmachine.cmd import _complete
+
+    return _shown("".join(f"{word}\n" for word in _complete.candidates(words)))
+
+
+def _completion(words: list[str]) -> int:
+    """The lines that a shell reads to complete commands."""
+    from libmachine.cmd import _complete
+
+    if len(words) != 1 or words[0] not in _complete.SHELLS:
+        sys.stderr.write(f"usage: machine --completion {'|'.join(_complete.SHELLS)}; see machine --help\n")
+        return USAGE
+    return _shown(_complete.script(words[0]))
 
 
 def _shown(text: str) -> int:
@@ -49,7 +70,10 @@ def overview() -> str:
         lines += [f"  {c.verb:<10} {c.summary}" for c in COMMANDS if c.kind == kind]
         lines.append("")
     lines.append("machine help VERB shows a verb's page, machine help 7 machine the concepts;")
-    lines.append("--version and --list-cmds print what they say. A machine-foo on PATH is a verb too.")
+    lines.append(
+        "--version and --list-cmds print what they say, --completion bash|zsh|fish what a shell reads"
+    )
+    lines.append("to complete commands. A machine-foo on PATH is a verb too.")
     return "\n".join(lines) + "\n"
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "pass_at_k",
     "pass_hat_k",
     "passes",
+    "smallest_gain",
     "threshold_sweep",
     "wilson",
 ]
@@ -276,15 +277,26 @@ def paired_gate(
     }
 
 
+def smallest_gain(n: int, sd: float, min_z: float = 2.0) -> float | None:
+    """The mean gain that n differences of standard deviation sd show with 80 % power; None if none is.
+
+    One-sided at the level of min_z, by Student's t.
+    """
+    if n < 2:
+        return None
+    gain = (t_isf(normal_sf(min_z), n - 1) + t_isf(0.2, n - 1)) * sd / sqrt(n)
+    return gain if isfinite(gain) else None
+
+
 def _student(n: int, mean: float | None, se: float | None, min_z: float) -> dict[str, Any]:
     """z, p_t, ci_t and mde80 of n differences; all None where there is no error to divide by."""
     if mean is None or not se:
         return dict.fromkeys(("z", "p_t", "ci_t", "mde80"))
     reach = t_isf(0.025, n - 1) * se
-    gain = (t_isf(normal_sf(min_z), n - 1) + t_isf(0.2, n - 1)) * se
+    gain = smallest_gain(n, se * sqrt(n), min_z)
     return {
         "z": mean / se,
         "p_t": t_sf(mean / se, n - 1),
         "ci_t": [max(-1.0, min(1.0, mean - reach)), max(-1.0, min(1.0, mean + reach))],
-        "mde80": gain if isfinite(gain) else None,
+        "mde80": gain,
     }
