@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -20,7 +21,17 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from libmachine.define import Check, Escalation, Grader, Jev, Judge, JudgePanel, Machine, Question
+from libmachine.define import (
+    Check,
+    Counterpart,
+    Escalation,
+    Grader,
+    Jev,
+    Judge,
+    JudgePanel,
+    Machine,
+    Question,
+)
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion, Folder, Model, as_model, as_rubric, check_sampling
 from libmachine.githash import blob_id
@@ -45,6 +56,8 @@ class Loaded:
     source: str
     """Hash of the .py files of the folder and its parents: who the graders are."""
     parent: Loaded | None = None
+    counterpart: Counterpart | None = None
+    """Who it talks with; a child's parent's unless it names its own."""
     ungateable: str | None = None
     """Why a gate cannot judge this machine: it says in code what belongs in its files."""
 
@@ -144,6 +157,7 @@ def load_folder(folder: Folder) -> Loaded:
     model = as_model(definition.model, where) if definition.model is not None else folder.model()
     graders = _graders(definition, own, folder)
     tools = tuple(definition.tools)
+    counterpart = _counterpart(definition, folder)
     if parent:
         _refuse_redefined(folder, [criterion.id for criterion in own], list(parent.graders), "criterion")
         _refuse_redefined(
@@ -153,6 +167,7 @@ def load_folder(folder: Folder) -> Loaded:
             text for text in (parent.instructions.rstrip(), instructions) if text.strip()
         )
         model = model if model.model is not None else parent.model
+        counterpart = counterpart or parent.counterpart
     return Loaded(
         name=folder.name,
         folder=folder,
@@ -165,6 +180,7 @@ def load_folder(folder: Folder) -> Loaded:
         version=folder.version(),
         source=_source(folder),
         parent=parent,
+        counterpart=counterpart,
         ungateable=ungateable or (parent.ungateable if parent else None),
     )
 
@@ -212,6 +228,24 @@ def _graders(definition: Machine, criteria: Sequence[Criterion], folder: Folder)
         if criterion.pass_at is not None:
             graders[criterion.id] = replace(graders[criterion.id], pass_at=criterion.pass_at)
     return {name: graders[name] for name in declared}
+
+
+def _counterpart(definition: Machine, folder: Folder) -> Counterpart | None:
+    other, where = definition.counterpart, folder.file("machine.py")
+    if other is None:
+        return None
+    if not isinstance(other, Counterpart):
+        raise MachineError(f'{where}: the counterpart is a {type(other).__name__}; write Counterpart("NAME")')
+    if not isinstance(other.machine, str) or other.machine == folder.name:
+        raise MachineError(f"{where}: the counterpart is {other.machine!r}; name another machine")
+    check_name(other.machine)
+    if other.until is not None and not inspect.isfunction(other.until):
+        raise MachineError(f"{where}: 'until' of the counterpart is no function; write one of the run")
+    if isinstance(other.max_turns, bool) or not isinstance(other.max_turns, int) or other.max_turns < 1:
+        raise MachineError(
+            f"{where}: 'max_turns' of the counterpart is {other.max_turns!r}; it is a number from 1"
+        )
+    return other
 
 
 def _source(folder: Folder) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from libmachine import console, export, jsonl
 from libmachine.canon import Record, RecordError, dump_line
 from libmachine.cmd import _cli, _select
+from libmachine.define import is_earlier_turn
 from libmachine.errors import NO, MachineError
 from libmachine.grade import Grading
 from libmachine.load import find, load
@@ -79,6 +80,8 @@ class _Checked:
 
     def keeps(self, run: Record) -> bool:
         """May this run be an example? The split is computed, not believed."""
+        if is_earlier_turn(run):
+            return False  # what the machine said there is in the last turn
         name = run["machine"]
         if name not in self._known:
             machine = load(name, self.project.places)
@@ -109,9 +112,9 @@ def _chosen(runs: list[Record], options: dict[str, Any]) -> Iterator[Record]:
 
 
 def _pairs(runs: list[Record], drop_reasoning: bool) -> Iterator[Record]:
-    groups: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     for run in runs:
-        groups.setdefault((run["machine"], run["case"]["identity"]), []).append(run)
+        groups.setdefault(export.pair_of(run), []).append(run)
     for group in groups.values():
         yield from export.as_pairs(group, drop_reasoning)
 

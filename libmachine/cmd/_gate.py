@@ -10,6 +10,7 @@ from libmachine import console, env, jsonl
 from libmachine.canon import Record, dump_line, now
 from libmachine.cmd import _cli
 from libmachine.cmd._money import Purse
+from libmachine.cmd._other import Others
 from libmachine.errors import NO, OK, UNTESTABLE, MachineError, Refused, Untestable
 from libmachine.folder import Folder
 from libmachine.gate.question import BETTER, Question
@@ -96,7 +97,9 @@ def judge(project: Project, repo: Repository, name: str, options: dict[str, Any]
         )
         return purse.bill(engine, "run", name)
 
-    gate = Gate(repo, store, question, terms, open_engine, judging, Folder(f"{project.root}/machines", name))
+    others = Others(purse)
+    home = Folder(f"{project.root}/machines", name)
+    gate = Gate(repo, store, question, terms, open_engine, judging, home, others.of)
     try:
         with _cli.Interrupts(stop):
             return gate.verdict(stop, lambda run: progress.step())
@@ -106,6 +109,7 @@ def judge(project: Project, repo: Repository, name: str, options: dict[str, Any]
         progress.clear()
         purse.told(f"gate {name}")
         gate.close()
+        others.close()
         judging.close()
         store.close()
 
