@@ -134,7 +134,7 @@ eq "$(jq -c '[.mean, .runs, .mean_completion_tokens, .spend.runs, .warnings]' "$
 expect 125 machine-suite desk --noop
 has "$err" "'desk' has a counterpart"
 expect 0 machine-spend --by machine --json
-eq "$(jq -rs 'map("\(.machine) \(.cost_usd // .usd)") | join(", ")' "$out" 2>/dev/null | head -c 0)" ""
+eq "$(jq -c '[.name, .calls, .usd]' "$out")" $'["desk",10,0.1]\n["caller",8,0.008]'
 
 # --- compare and gate -------------------------------------------------------------------------------
 git add -A; git commit -qm one
@@ -142,12 +142,12 @@ sed 's/DONE, all is well/DONE, good bye/' desk.rules >worse.rules
 echo '{"model": "worse.rules", "harness": "scripted"}' >machines/desk/model.json
 expect 0 machine-compare desk --trials 1 --json
 eq "$(jq -c '[.mean_live, .mean_cand, .changed, .stored.live]' "$out")" '[1,0.5,["model"],2]'
-expect 1 machine-gate desk --trials 1
+expect 1 machine-gate desk --trials 1 --budget none
 eq "$(jq -c '[.decision, .mean_live, .mean_cand, .cases]' "$out")" '["refuse",1,0.5,7]'
 git commit -qam two
 echo '{"model": "desk.rules", "harness": "scripted"}' >machines/desk/model.json
 echo "You are the good desk." >machines/desk/instructions.md
-expect 0 machine-gate desk --trials 1
+expect 0 machine-gate desk --trials 1 --budget none
 eq "$(jq -c '[.decision, .mean_live, .mean_cand]' "$out")" '["promote",0.5,1]'
 expect 0 machine-commit desk
 eq "$(machine-runs desk 2>/dev/null | jq -rs '[.[] | select(.case.id | startswith("h")) | .split] | unique | .[]')" holdout
@@ -193,13 +193,11 @@ T
 cp keep.py machines/desk/machine.py
 echo '{"input": "x", "files": {"a": "b"}}' >filed
 expect 128 machine-run desk --model d.rules --harness scripted --cases filed
-has "$err" "has files: a conversation has no place for them"
+has "$err" "has files, for which a conversation has no place"
 unset MACHINE_COUNTERPART_MODEL
 
 # --- kill -9 in the middle, then exactly the missing calls; the hidden scenario in no request of the machine ----
-says '{"match": "You are the caller.*CANARY-KILL.*another", "reply": "Yes, thanks.", "usage": {"prompt_tokens": 1, "completion_tokens": 1}}' \
-  '{"match": "You are the caller", "reply": "Hello, broken.", "usage": {"prompt_tokens": 1, "completion_tokens": 1}}' \
-  '{"match": "good desk", "reply": "And another thing?", "delay_s": 0.2, "usage": {"prompt_tokens": 1, "completion_tokens": 1}}'
+says '{"asked": "caller", "reply": "Hello, broken."}' '{"asked": "desk", "reply": "And another thing?", "delay_s": 0.1}'
 long="machine-run desk --model fake/desk"
 MACHINE_COUNTERPART_MODEL=fake/caller $long --cases cases.jsonl --concurrency 1 >part 2>"$err" &
 for _ in $(seq 600); do [ "$(asked)" -ge 5 ] && break; sleep 0.02; done
