@@ -79,7 +79,7 @@ class Talk:
         return 1 + len(self.said) // 2
 
     def key(self) -> str:
-        """The key of the next turn; what was said is in it by the last run's id, as that names those before."""
+        """The key of the next turn. What was said is in it by the last run's id, as that names the others."""
         return hash_of([self.job.key, self.side, self.turn, self.said[-1]["id"] if self.said else None])
 
     def own(self) -> Record | None:

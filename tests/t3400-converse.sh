@@ -136,6 +136,16 @@ has "$err" "'desk' has a counterpart"
 expect 0 machine-spend --by machine --json
 eq "$(jq -c '[.name, .calls, .usd]' "$out")" $'["desk",10,0.1]\n["caller",8,0.008]'
 
+# money: one ledger for both sides; what is bought is kept, and the same command goes on
+expect 4 machine-run desk --cases holdout.jsonl --concurrency 1 --seed 7 --budget 0.03
+has "$err" "the budget of \$0.03 is reached"
+kept=$(machine-runs --json 2>/dev/null | jq -r .conversation.id | sort | uniq -c | awk '$1 < 8 { print $1 }')
+[ "$kept" -ge 4 ] && [ "$kept" -lt 8 ] || die "kept $kept turns"
+expect 0 machine-run desk --cases holdout.jsonl --ordered --seed 7
+eq "$(machine-runs --json 2>/dev/null | jq -r .conversation.id | sort | uniq -c | awk '{ print $1 }' | sort | uniq -c | tr -s ' ')" ' 9 8'
+expect 0 machine-agree desk sees_all --with same --json
+eq "$(jq .runs "$out")" 9
+
 # --- compare and gate -------------------------------------------------------------------------------
 git add -A; git commit -qm one
 sed 's/DONE, all is well/DONE, good bye/' desk.rules >worse.rules
