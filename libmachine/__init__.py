@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from libmachine.define import Counterpart as Counterpart
     from libmachine.define import Machine as Machine
     from libmachine.define import Run as Run
     from libmachine.define import check as check
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from libmachine.define import judge_panel as judge_panel
 
 __version__ = "0.1.0"
-__all__ = ["Machine", "Run", "check", "jev", "judge", "judge_panel"]
+__all__ = ["Counterpart", "Machine", "Run", "check", "jev", "judge", "judge_panel"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 from libmachine import measure
 from libmachine.canon import Record, now
+from libmachine.converse import Facing, runner_of
 from libmachine.errors import MachineError, Untestable
 from libmachine.folder import Criterion, Folder, rubric_hash
 from libmachine.gate.figures import about, criteria
@@ -144,8 +145,12 @@ def compare(
     open_engine: Callable[[Loaded], Engine],
     stop: threading.Event,
     step: Callable[[Record], None] = lambda run: None,
+    facing: Facing | None = None,
 ) -> Record:
-    """Measure both versions and return the record, without id. Raises Untestable when stopped."""
+    """Measure both versions and return the record, without id. Raises Untestable when stopped.
+
+    facing: the work tree's counterpart, with which both versions talk.
+    """
     differs = sides.changed()
     # a tool's key is its own text: where only code around it changed, a stored answer may be either's
     doubtful = differs[-1:] == ["code"] and bool(sides.work.tools) and not _BEHAVIOUR & set(differs)
@@ -153,7 +158,8 @@ def compare(
 
     def runner(machine: Loaded, revision: Record | None = None) -> Runner:
         settings = Settings(sampling=machine.sampling(), seed=terms.seed, resume=resume)
-        return Runner(machine, open_engine(machine), store, settings, sides.work.folder, revision)
+        engine = open_engine(machine)
+        return runner_of(machine, engine, store, settings, facing, sides.work.folder, revision)
 
     live = runner(sides.old, {"commit": sides.base.commit, "dirty": False})
     candidate = runner(sides.work)

@@ -32,6 +32,18 @@ class ToolCall:
     ok: bool
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One turn of a conversation. side: MACHINE or COUNTERPART. text: what the other side was told."""
+
+    side: str
+    text: str
+
+
+MACHINE, COUNTERPART = "machine", "counterpart"
+"""The sides of a conversation."""
+
+
 class Run:
     """A finished run, as a grader sees it: read-only views of the stored record (`record`)."""
 
@@ -72,7 +84,7 @@ class Run:
     @property
     def tool_calls(self) -> list[ToolCall]:
         """Every tool call in order, with its result."""
-        used = {step.get("message"): step.get("tools", ()) for step in self.record.get("steps", ())}
+        used = {step.get("message"): step.get("tools", ()) for step in steps_of(self.record)}
         calls = []
         for at, message in enumerate(self.messages):
             if message["role"] != "assistant" or not message.get("tool_calls"):
@@ -92,6 +104,36 @@ class Run:
                 for call in message["tool_calls"]
             ]
         return calls
+
+    @property
+    def turns(self) -> list[Turn]:
+        """What both sides of a conversation said, in order; empty for a machine without a counterpart."""
+        talk = self.record.get("conversation")
+        if not talk:
+            return []
+        own, other = (MACHINE, COUNTERPART) if talk["side"] == MACHINE else (COUNTERPART, MACHINE)
+        said: list[Turn] = []
+        mine = False  # the turn under way is our own: its last message is what the other side was told
+        for message in self.messages[talk["start"] :]:
+            if message["role"] == "user":
+                said.append(Turn(other, text_of(message.get("content"))))
+            elif message["role"] == "assistant":
+                if mine:
+                    said.pop()
+                said.append(Turn(own, text_of(message.get("content"))))
+            mine = message["role"] != "user"
+        return said
+
+
+def steps_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Every model call behind the messages of a run: those of earlier turns of its side, then its own."""
+    talk = record.get("conversation") or {}
+    return [*talk.get("steps", ()), *record.get("steps", ())]
+
+
+def is_earlier_turn(record: Mapping[str, Any]) -> bool:
+    """Is a run a turn of the machine after which its conversation went on, so that it is not graded?"""
+    return (record.get("conversation") or {}).get("last") is False
 
 
 def text_of(content: Any) -> str:
@@ -268,19 +310,34 @@ Grader = Check | Judge | JudgePanel | Question | Escalation
 
 
 @dataclass(frozen=True)
+class Counterpart:
+    """The other side of a machine whose cases are whole conversations: it speaks first, then they alternate.
+
+    machine: name of the machine that plays it. until: a function Run -> bool; the conversation ends
+    after the turn of the machine for which it holds. max_turns: it ends after so many of them anyway.
+    """
+
+    machine: str
+    until: Callable[[Run], bool] | None = None
+    max_turns: int = 8
+
+
+@dataclass(frozen=True)
 class Machine:
     """A machine as its author writes it in machine.py.
 
     intent: what it is for, in one sentence. graders: one per criterion of rubric.toml. tools:
-    typed, documented functions. transform_reasoning: (captured reasoning of one message, its run) -> the
-    reasoning to train on instead, for machine-export. instructions, model, rubric: normally the files of
-    the folder; given here they override them, and the machine then runs but cannot be gated.
+    typed, documented functions. counterpart: who it talks with, where a case is a conversation.
+    transform_reasoning: (captured reasoning of one message, its run) -> the reasoning to train on
+    instead, for machine-export. instructions, model, rubric: normally the files of the folder; given
+    here they override them, and the machine then runs but cannot be gated.
     """
 
     intent: str
     graders: Mapping[str, Grader] = field(default_factory=dict)
     tools: Sequence[Callable[..., Any]] = ()
     transform_reasoning: Callable[[str, Run], str] | None = None
+    counterpart: Counterpart | None = None
     instructions: str | None = None
     model: Mapping[str, Any] | str | None = None
     rubric: Mapping[str, Mapping[str, Any]] | None = None

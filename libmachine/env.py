@@ -31,6 +31,7 @@ VARIABLES = (
     ),
     Variable("MACHINE_LEDGER", None, "ledger file of the machine-budget around this command"),
     Variable("MACHINE_JUDGE_MODEL", None, "model of the judges that name none"),
+    Variable("MACHINE_COUNTERPART_MODEL", None, "model of counterparts, in place of their own"),
     Variable("OPENAI_API_KEY", None, "key of the openai endpoint"),
     Variable("OPENAI_BASE_URL", None, "address of the openai endpoint"),
     Variable("OPENROUTER_API_KEY", None, "key of the openrouter endpoint"),

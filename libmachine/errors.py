@@ -46,6 +46,10 @@ class Interrupted(MachineError):
     exit_code = INTERRUPTED
 
 
+class CutShort(Interrupted):
+    """A conversation that was told to stop between two turns; the same command goes on from there."""
+
+
 class Refused(MachineError):
     """A call that was not made because of money. Never becomes a run or a grade."""
 

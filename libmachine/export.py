@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from libmachine.canon import Record, RecordError, canonical, loads
+from libmachine.canon import Record, RecordError, canonical, hash_of, loads
 from libmachine.case import as_messages
-from libmachine.define import Run
+from libmachine.define import COUNTERPART, Run, steps_of
 from libmachine.select import answer_of, score_of
 
 FORMATS = ("openai", "cookbook", "trl", "dpo")
@@ -41,6 +41,9 @@ class Dropped:
 
 def refusal(run: Mapping[str, Any], drop_reasoning: bool) -> str | None:
     """Why a run is no training data whatever its score, or None."""
+    talk = run.get("conversation")
+    if talk and talk["side"] == COUNTERPART:
+        return f"a counterpart's turn: '{talk['with']}' is what was run"
     if run["status"] != "ok":
         return f"status {run['status']} ({run['stop_reason']})"
     if run.get("split") == "holdout":
@@ -48,7 +51,7 @@ def refusal(run: Mapping[str, Any], drop_reasoning: bool) -> str | None:
     if score_of(run) is None:
         return "not graded"
     captured = any(message.get("reasoning") for message in run["messages"])
-    if run["usage"].get("reasoning_tokens") and not captured and not drop_reasoning:
+    if any(step.get("reasoning_tokens") for step in steps_of(run)) and not captured and not drop_reasoning:
         return "it reasoned, and only the count was captured; --drop-reasoning takes it all the same"
     if not targets(run):
         return "no step that may be a target"
@@ -56,9 +59,9 @@ def refusal(run: Mapping[str, Any], drop_reasoning: bool) -> str | None:
 
 
 def targets(run: Mapping[str, Any]) -> list[int]:
-    """Indices in `messages` of the assistant messages that may be trained on."""
+    """Indices in `messages` of the assistant messages to be trained on, of all turns of a conversation."""
     good = []
-    for step in run["steps"]:
+    for step in steps_of(run):
         used = step.get("tools") or []
         all_failed = bool(used) and not any(tool["ok"] for tool in used)
         if step["finish_reason"] != "length" and not all_failed:
@@ -245,7 +248,8 @@ def _tools(tools: Sequence[Record]) -> str:
 def as_pairs(runs: Sequence[Mapping[str, Any]], drop_reasoning: bool, dropped: Dropped) -> Iterator[Record]:
     """Preference pairs of one case: its good runs against its bad ones, each used once.
 
-    runs: of one machine and case, graded. A pair is {prompt, chosen, rejected} in TRL's conversational form.
+    runs: of one machine and case, in a conversation of one history (see pair_of), graded. A pair is
+    {prompt, chosen, rejected} in TRL's conversational form.
     """
     passed = [
         run for run in runs if (run.get("scorecard") or {}).get("passed") is True and run["status"] == "ok"
@@ -272,6 +276,13 @@ def as_pairs(runs: Sequence[Mapping[str, Any]], drop_reasoning: bool, dropped: D
             "tools": _tools(good["tools"]),
             "metadata": {"chosen": good["id"], "rejected": bad["id"], "case": good["case"]["identity"]},
         }
+
+
+def pair_of(run: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What two runs of a preference pair have in common: machine, case, and in a conversation all that was
+    said before, as an answer to something else is no answer to be preferred."""
+    before = hash_of(run["messages"][: _given(run)]) if run.get("conversation") else ""
+    return run["machine"], run["case"]["identity"], before
 
 
 def _given(run: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from libmachine import export
 from libmachine.canon import Record
+from libmachine.define import is_earlier_turn
 from libmachine.grade import Grading
 from libmachine.load import find, load
 from libmachine.project import Project
@@ -36,6 +37,8 @@ class Checked:
 
     def keeps(self, run: Record) -> bool:
         """May this run be an example? The split is computed, not believed."""
+        if is_earlier_turn(run):
+            return False  # what the machine said there is in the last turn
         name = run["machine"]
         if name not in self._known:
             machine = load(name, self.project.places)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from libmachine.canon import Record, hash_of, now, plain, usd
-from libmachine.define import Check, Escalation, Grader, Judge, JudgePanel, Question, Run
+from libmachine.define import Check, Escalation, Grader, Judge, JudgePanel, Question, Run, is_earlier_turn
 from libmachine.errors import Interrupted
 from libmachine.folder import Criterion, rubric_hash
 from libmachine.graders import check
@@ -257,10 +257,10 @@ def grade_and_store(
 ) -> tuple[Record, bool]:
     """The run with its scorecard, and whether anything had to be graded.
 
-    A failed run is missing data: it keeps no scorecard. stop: ends the wait for another command that
-    grades the same run, by Interrupted.
+    A failed run is missing data: it keeps no scorecard. Of a conversation the last turn is graded.
+    stop: ends the wait for another command that grades the same run, by Interrupted.
     """
-    if run["status"] == "failed":
+    if run["status"] == "failed" or is_earlier_turn(run):
         return {name: value for name, value in run.items() if name != "scorecard"}, False
     asked = grading.todays(run)
     known: dict[str, Any] = {}

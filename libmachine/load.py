@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -20,7 +21,18 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from libmachine.define import Check, Escalation, Grader, Jev, Judge, JudgePanel, Machine, Question, Run
+from libmachine.define import (
+    Check,
+    Counterpart,
+    Escalation,
+    Grader,
+    Jev,
+    Judge,
+    JudgePanel,
+    Machine,
+    Question,
+    Run,
+)
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion, Folder, Model, as_model, as_rubric, check_sampling
 from libmachine.githash import blob_id
@@ -47,6 +59,8 @@ class Loaded:
     parent: Loaded | None = None
     transform: Callable[[str, Run], str] | None = None
     """Its own transform_reasoning; what its parents declare is theirs."""
+    counterpart: Counterpart | None = None
+    """Who it talks with; a child's parent's unless it names its own."""
     ungateable: str | None = None
     """Why a gate cannot judge this machine: it says in code what belongs in its files."""
 
@@ -149,6 +163,7 @@ def load_folder(folder: Folder) -> Loaded:
     model = as_model(definition.model, where) if definition.model is not None else folder.model()
     graders = _graders(definition, own, folder)
     tools = tuple(definition.tools)
+    counterpart = _counterpart(definition, folder)
     if parent:
         _refuse_redefined(folder, [criterion.id for criterion in own], list(parent.graders), "criterion")
         _refuse_redefined(
@@ -158,6 +173,7 @@ def load_folder(folder: Folder) -> Loaded:
             text for text in (parent.instructions.rstrip(), instructions) if text.strip()
         )
         model = model if model.model is not None else parent.model
+        counterpart = counterpart or parent.counterpart
     return Loaded(
         name=folder.name,
         folder=folder,
@@ -171,6 +187,7 @@ def load_folder(folder: Folder) -> Loaded:
         source=_source(folder),
         parent=parent,
         transform=transform,
+        counterpart=counterpart,
         ungateable=ungateable or (parent.ungateable if parent else None),
     )
 
@@ -218,6 +235,24 @@ def _graders(definition: Machine, criteria: Sequence[Criterion], folder: Folder)
         if criterion.pass_at is not None:
             graders[criterion.id] = replace(graders[criterion.id], pass_at=criterion.pass_at)
     return {name: graders[name] for name in declared}
+
+
+def _counterpart(definition: Machine, folder: Folder) -> Counterpart | None:
+    other, where = definition.counterpart, folder.file("machine.py")
+    if other is None:
+        return None
+    if not isinstance(other, Counterpart):
+        raise MachineError(f'{where}: the counterpart is a {type(other).__name__}; write Counterpart("NAME")')
+    if not isinstance(other.machine, str) or other.machine == folder.name:
+        raise MachineError(f"{where}: the counterpart is {other.machine!r}; name another machine")
+    check_name(other.machine)
+    if other.until is not None and not inspect.isfunction(other.until):
+        raise MachineError(f"{where}: 'until' of the counterpart is no function; write one of the run")
+    if isinstance(other.max_turns, bool) or not isinstance(other.max_turns, int) or other.max_turns < 1:
+        raise MachineError(
+            f"{where}: 'max_turns' of the counterpart is {other.max_turns!r}; it is a number from 1"
+        )
+    return other
 
 
 def _source(folder: Folder) -> str:

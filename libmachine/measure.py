@@ -14,7 +14,8 @@ from typing import Any
 
 from libmachine import pool
 from libmachine.canon import Record, hash_of
-from libmachine.grade import Grading, grade_and_store
+from libmachine.errors import CutShort
+from libmachine.grade import Grading, grade_and_store, sum_usage
 from libmachine.run import Job, Runner
 from libmachine.store.store import Store
 
@@ -58,6 +59,20 @@ def passed_of(run: Mapping[str, Any]) -> bool | None:
     return None if run["status"] == "failed" or not card else card["passed"]
 
 
+def tokens_of(run: Mapping[str, Any]) -> int | None:
+    """Tokens that the machine put out for a run, in all its turns of a conversation; None: not reported."""
+    talk = run.get("conversation")
+    count: int | None = (talk["usage"]["machine"] if talk else run["usage"])["completion_tokens"]
+    return count
+
+
+def cost_of(run: Mapping[str, Any]) -> float | None:
+    """US dollars that a run came to, of a conversation all turns of both sides; None: not known."""
+    talk = run.get("conversation")
+    cost: float | None = (sum_usage(talk["usage"].values()) if talk else run["usage"])["cost_usd"]
+    return cost
+
+
 def criterion_score(run: Mapping[str, Any], criterion: str) -> float | None:
     """The score of one criterion of a run, None where there is none."""
     card = run.get("scorecard")
@@ -90,13 +105,22 @@ def measure(
             for arm in arms:
                 yield arm, arm.runner.job(case, arm.first_trial + number)
 
-    def work(item: tuple[Arm, Job]) -> tuple[str, Record, bool]:
+    for arm in arms:
+        arm.runner.stop = stop
+
+    def work(item: tuple[Arm, Job]) -> tuple[str, Record, bool] | None:
         arm, job = item
-        outcome = arm.runner.finish(job)
+        try:
+            outcome = arm.runner.finish(job)
+        except CutShort:
+            return None
         graded, _ = grade_and_store(grading, store, outcome.run)
         return arm.name, graded, outcome.bought
 
-    for name, run, bought in pool.stream(work, jobs(), concurrency, False, stop):
+    for done in pool.stream(work, jobs(), concurrency, False, stop):
+        if done is None:
+            continue
+        name, run, bought = done
         measured.runs[name].setdefault(run["case"]["identity"], []).append(run)
         measured.bought += bought
         step(run)

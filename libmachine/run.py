@@ -14,7 +14,7 @@ from typing import Any
 from libmachine import pool
 from libmachine.canon import Record, canonical, hash_of, plain
 from libmachine.console import say
-from libmachine.errors import Interrupted, MachineError
+from libmachine.errors import CutShort, Interrupted, MachineError
 from libmachine.folder import Folder
 from libmachine.git import plumb
 from libmachine.harness import loop
@@ -78,7 +78,8 @@ class Runner:
         self.revision = at_revision or revision(machine)
         self.conditions = hash_of(self._conditions())
         self._trials: dict[str, int] = {}
-        self._stop = threading.Event()
+        self.stop = threading.Event()
+        """Set: begin nothing new."""
 
     def _conditions(self) -> Record:
         """What decides an answer, but for the case and the trial."""
@@ -125,12 +126,24 @@ class Runner:
         then: Callable[[Outcome], Outcome] = lambda outcome: outcome,
     ) -> Iterator[Outcome]:
         """Outcomes as they come, or in the order of the cases. then: done to each where it was run."""
-        self._stop = stop
-        return pool.stream(lambda job: then(self.finish(job)), self.jobs(cases), concurrency, ordered, stop)
+        self.stop = stop
+
+        def work(job: Job) -> Outcome | None:
+            try:
+                return then(self.finish(job))
+            except CutShort:  # its turns are stored; whoever set stop says why
+                return None
+
+        done = pool.stream(work, self.jobs(cases), concurrency, ordered, stop)
+        return (outcome for outcome in done if outcome is not None)
 
     def is_stored(self, job: Job) -> bool:
         """Would this job be replayed?"""
         return self.settings.resume and self.store.stored_answer(job.key) is not None
+
+    def is_taken(self, job: Job) -> bool:
+        """Has somebody begun to buy this trial?"""
+        return self.store.stored_answer(job.key) is not None
 
     def finish(self, job: Job) -> Outcome:
         """Replay a job or run it, store it, and return it."""
@@ -138,11 +151,11 @@ class Runner:
             return found
         if not self.settings.resume:
             job = self._free(job)
-        elif not self.store.wait_for(job.key, self._stop):
+        elif not self.store.wait_for(job.key, self.stop):
             raise Interrupted("interrupted while another command was at the same answer")
         try:
             # whoever held the key may have stored the answer meanwhile
-            return self._replay(job) or Outcome(self._buy(job), True)
+            return self._replay(job) or self._buy(job)
         finally:
             self.store.release(job.key)
 
@@ -150,28 +163,47 @@ class Runner:
         """The job, or its next trial that nobody has bought or is buying, claimed."""
         while True:
             if self.store.claim(job.key):
-                if self.store.stored_answer(job.key) is None:
+                if not self.is_taken(job):
                     return job
                 self.store.release(job.key)
             job = self.job(job.case, job.trial + 1, job.base)
 
     def _replay(self, job: Job) -> Outcome | None:
-        if not self.settings.resume:
-            return None
-        row = self.store.stored_answer(job.key)
+        run = self.stored(job.key) if self.settings.resume else None
+        return None if run is None else Outcome(self.todays(run, job.case), False)
+
+    def stored(self, key: str) -> Record | None:
+        """The answer stored under a key, None if there is none that can be read."""
+        row = self.store.stored_answer(key)
         if row is None:
             return None
         try:
-            run = self.store.load_run(row, scorecard=False)
+            return self.store.load_run(row, scorecard=False)
         except MachineError as damage:
             say(f"warning: a stored answer cannot be read and is bought again: {damage}")
             return None
-        run["case"] = _case_of_run(job.case, run["case"]["input"])
-        # target and metadata are today's, as the caller gave them
-        run = redacted({**run, "split": self.splits.of(job.case["identity"])})
-        return Outcome(arrange("run", run), False)
 
-    def _buy(self, job: Job) -> Record:
+    def todays(self, run: Record, case: Record) -> Record:
+        """A stored run with target and metadata as the caller gave them, on the side the case is on today."""
+        run = {**run, "case": _case_of_run(case, run["case"]["input"])}
+        return arrange("run", redacted({**run, "split": self.splits.of(case["identity"])}))
+
+    def _buy(self, job: Job) -> Outcome:
+        return Outcome(self.buy(job), True)
+
+    def buy(
+        self,
+        job: Job,
+        case_input: Any = None,
+        turn: tuple[Any, ...] = (),
+        tag: Callable[[Record], Record] = lambda finished: finished,
+        finished: Record | None = None,
+    ) -> Record:
+        """Run a job, store the run and return it.
+
+        For a turn of a conversation: case_input is what is asked in place of the case's own, turn
+        enters the seed, tag adds to the loop's fields, finished: these, where nothing is to be asked.
+        """
         case, parts = job.case, {}
         tokens: list[str] = []
 
@@ -181,13 +213,12 @@ class Runner:
 
         if case.get("files"):
             parts["before"] = self.store.files(redacted(case["files"]))
-        sampling = replace(
-            self.settings.sampling, seed=sent_seed(case["identity"], job.trial, self.settings.seed)
-        )
-        finished = loop.run(
+        seed = sent_seed(case["identity"], job.trial, self.settings.seed, *turn)
+        sampling = replace(self.settings.sampling, seed=seed)
+        finished = finished or loop.run(
             self.engine,
             self.machine.instructions,
-            case,
+            case if case_input is None else {"input": case_input},
             self.tools,
             sampling,
             self.settings.limits,
@@ -210,7 +241,7 @@ class Runner:
             "sampling": sampling.record(),
             "limits": vars(self.settings.limits),
             "key": job.key,
-            **finished,
+            **tag(finished),
         }
         run = redacted(plain(run))
         stored = self.store.add_run(run, job.base, parts)
@@ -223,13 +254,14 @@ def _case_of_run(case: Mapping[str, Any], case_input: Any) -> Record:
     return kept | {name: case[name] for name in ("target", "metadata") if case.get(name) is not None}
 
 
-def sent_seed(identity: str, trial: int, seed: int) -> int:
-    """The seed an engine gets: 31 bits of a hash of case, trial and --seed.
+def sent_seed(identity: str, trial: int, seed: int, *turn: Any) -> int:
+    """The seed an engine gets: 31 bits of a hash of case, trial and --seed; of a turn of a conversation
+    its side and number too.
 
     Never the bare trial number: one seed for all cases would correlate them, and the error
     over cases would be wrong.
     """
-    return int(hash_of([identity, trial, seed])[:8], 16) & 0x7FFFFFFF
+    return int(hash_of([identity, trial, seed, *turn])[:8], 16) & 0x7FFFFFFF
 
 
 def tool_set(functions: Iterable[Any]) -> dict[str, Tool]:

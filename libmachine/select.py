@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from libmachine.canon import hash_of
+from libmachine.define import Run
 from libmachine.record import SLACK
 
 
@@ -112,7 +113,12 @@ def answer_of(run: Mapping[str, Any]) -> str:
         if message["role"] == "assistant"
         for call in message.get("tool_calls") or ()
     ]
-    return hash_of([" ".join(str(run["output"]).casefold().split()), calls])
+    return hash_of([" ".join(said(run).casefold().split()), calls])
+
+
+def said(run: Mapping[str, Any]) -> str:
+    """The text of a run's answer; of a conversation everything that both sides said."""
+    return "\n".join(f"{turn.side}: {turn.text}" for turn in Run(run).turns) or str(run["output"])
 
 
 class Counter:

@@ -12,10 +12,11 @@ from math import fsum
 from typing import Any, cast
 
 from libmachine.canon import Record, usd
+from libmachine.define import steps_of
 from libmachine.folder import Criterion, rubric_hash
 from libmachine.gate.figures import about
 from libmachine.judging import kin
-from libmachine.measure import criterion_score, passed_of, score_of
+from libmachine.measure import cost_of, criterion_score, passed_of, score_of
 from libmachine.stats import SLACK, mean_stderr, pass_at_k, pass_hat_k, wilson
 
 MAX_MISSING = 0.1
@@ -184,7 +185,7 @@ def _criterion(criterion: Criterion, groups: Sequence[Sequence[Record]], units: 
 def unused_tools(runs: Sequence[Record]) -> list[str]:
     """Tools that were on offer and that no run called."""
     offered = {tool["function"]["name"] for run in runs for tool in run["tools"]}
-    called = {use["name"] for run in runs for step in run["steps"] for use in step["tools"]}
+    called = {use["name"] for run in runs for step in steps_of(run) for use in step["tools"]}
     return sorted(offered - called)
 
 
@@ -192,7 +193,7 @@ def spend(runs: Iterable[Record]) -> Record:
     """Dollars that runs and their judges came to when they were bought, apart; None where not known."""
     bills: dict[str, list[float | None]] = {"runs": [], "judges": []}
     for run in runs:
-        bills["runs"].append(run["usage"]["cost_usd"])
+        bills["runs"].append(cost_of(run))
         for grade in (run.get("scorecard") or {"grades": []})["grades"]:
             if grade.get("usage"):
                 bills["judges"].append(grade["usage"]["cost_usd"])

@@ -59,7 +59,7 @@ class Tool:
     def source(self) -> str:
         """Hash of the function's source and of what of the machine's own code it uses: a changed tool
         is another machine to the key of a run."""
-        return hash_of([self.schema, _sources(self.function)])
+        return hash_of([self.schema, sources(self.function)])
 
     def call(self, arguments: str) -> Outcome:
         """Call with the raw argument string of the model. What goes wrong is told, not raised."""
@@ -101,7 +101,7 @@ class Tool:
         return {name: getattr(checked, name) for name in type(checked).model_fields}
 
 
-def _sources(function: Callable[..., Any]) -> dict[str, str]:
+def sources(function: Callable[..., Any]) -> dict[str, str]:
     """Name -> source of a function and of what it refers to in its own tree of machines, however deep;
     constants by their value. What comes from elsewhere (a library) is its version's affair."""
     tree = function.__module__.partition(".")[0]

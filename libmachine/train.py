@@ -13,6 +13,9 @@ from typing import Any
 
 from libmachine import console, env, measure
 from libmachine.canon import Record, now, plain, usd
+from libmachine.converse import runner_of
+from libmachine.converse_other import Others
+from libmachine.define import is_earlier_turn
 from libmachine.errors import Interrupted, MachineError, Untestable
 from libmachine.export_runs import from_store
 from libmachine.gate.judge import judge
@@ -25,7 +28,7 @@ from libmachine.measure import passed_of
 from libmachine.project import Project
 from libmachine.purse import Purse
 from libmachine.record import record_id
-from libmachine.run import Runner, Settings
+from libmachine.run import Settings
 from libmachine.sft import work
 from libmachine.sft.prepare import prepare
 from libmachine.splits import Splits
@@ -128,9 +131,10 @@ def _sampled(
     )
     total = len({case["identity"] for case in cases}) * options["samples"]
     progress = console.Progress(f"sampling {machine.name}", total)
+    others = Others(purse)
     try:
         settings = Settings(sampling=machine.sampling(), seed=options["seed"])
-        arm = measure.Arm(machine.name, Runner(machine, engine, store, settings))
+        arm = measure.Arm(machine.name, runner_of(machine, engine, store, settings, others.of(machine)))
         done = measure.measure(
             [arm],
             cases,
@@ -143,6 +147,7 @@ def _sampled(
         )
     finally:
         progress.clear()
+        others.close()
         engine.close()
     runs = list(done.all(machine.name))
     console.say(f"{machine.name}: {len(runs) - done.bought} stored, {done.bought} run")
@@ -157,7 +162,7 @@ def _stored(
     runs, graded = [], 0
     for run in from_store(project, machine.name, tree=False):
         _go_on(stop)
-        if splits.of(run["case"]["identity"]) == "holdout":
+        if is_earlier_turn(run) or splits.of(run["case"]["identity"]) == "holdout":
             continue
         run, new = grade_and_store(grading, store, run, stop=stop)
         graded += new

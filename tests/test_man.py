@@ -313,6 +313,8 @@ def test_cases_in_machine_record_5() -> None:
         ("sampling", (*folder._SAMPLING, "effort")),
         ("Machine", tuple(define.Machine.__dataclass_fields__)),
         ("Run", tuple(name for name in vars(define.Run) if name[0] != "_")),
+        ("Counterpart", tuple(define.Counterpart.__dataclass_fields__)),
+        ("Turn", tuple(define.Turn.__dataclass_fields__)),
         ("ToolCall", tuple(define.ToolCall.__dataclass_fields__)),
     ],
 )

@@ -16,6 +16,7 @@ from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import dump_line
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import with_id
+from libmachine.define import is_earlier_turn
 from libmachine.errors import INTERRUPTED, NO, UNTESTABLE, MachineError, Untestable
 from libmachine.folder import Criterion
 from libmachine.grade import Grading
@@ -50,7 +51,7 @@ def main(workspace: str | None, name: str, criterion: str, as_json: bool, **opti
         reference, candidate = (Grading(machine, judging) for judging in judgings)
         pairing = Pairing(reference, candidate, asked, grader, store, terms)
         with _cli.Interrupts(stop) as interrupts:
-            rows = _rows(store, name, options["last"])
+            rows = _rows(store, machine, options["last"])
             for pair in pool.stream(pairing.pair, rows, options["concurrency"], True, stop):
                 who = pairing.identity(pair.run) if pair and figures.sweep.n == 0 else who
                 _count(figures, pair, terms, tally)
@@ -90,10 +91,13 @@ def _criterion(machine: Loaded, wanted: str) -> Criterion:
     raise MachineError(f"'{machine.name}' has no criterion '{wanted}'; {hint}")
 
 
-def _rows(store: Store, name: str, last: int | None) -> Iterator[Row]:
-    """Rows of the runs, newest first, page by page."""
+def _rows(store: Store, machine: Loaded, last: int | None) -> Iterator[Row]:
+    """Rows of the runs, newest first, page by page; of a conversation its last turn alone."""
     if store.has_records():
-        yield from itertools.islice(store.index.runs(name), last)
+        rows = store.index.runs(machine.name)
+        if machine.counterpart is not None:
+            rows = (row for row in rows if not is_earlier_turn(store.load_run(row, scorecard=False)))
+        yield from itertools.islice(rows, last)
 
 
 def _count(figures: Figures, pair: Pair | None, terms: Terms, tally: _cli.Tally) -> None:

@@ -20,6 +20,7 @@ from libmachine.cmd._measure import (
 )
 from libmachine.compare import Sides, Terms, compare, find_base, loaded_base
 from libmachine.compare_report import report
+from libmachine.converse_other import Others
 from libmachine.errors import INTERRUPTED, UNTESTABLE, Untestable
 from libmachine.git import repository
 from libmachine.grade import Grading
@@ -44,6 +45,7 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
     judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
     judging = Judging(judge_model, options["judge_effort"], purse.judge)
     engines = Engines(purse, options["harness"])
+    others = Others(purse)
     stop = threading.Event()
     tally = _cli.Tally(stop)
     total = 2 * options["trials"] * len({case["identity"] for case in cases})
@@ -57,7 +59,8 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
         with _cli.Interrupts(stop) as interrupts, loaded_base(base, name) as old:
             grading = Grading(work, judging)
             sides = Sides(base, old, work)
-            record = compare(sides, cases, terms, grading, store, engines.of, stop, watch.step)
+            facing = others.of(work)
+            record = compare(sides, cases, terms, grading, store, engines.of, stop, watch.step, facing)
     except BaseException as error:
         failure = error
         if isinstance(error, Untestable) and interrupts.hit:
@@ -69,6 +72,7 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
         purse.told(f"{console.count(len(watch.runs), 'run')} graded", failure)
         store.close()
         engines.close()
+        others.close()
         judging.close()
     record = with_id("comparison", record)
     output = _cli.Output(threading.Event())

@@ -119,9 +119,9 @@ def _family(machine: Loaded | None) -> Iterator[Loaded]:
 
 
 def _pairs(runs: Iterable[Record], drop_reasoning: bool, dropped: export.Dropped) -> Iterator[Record]:
-    groups: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     for run in runs:
-        groups.setdefault((run["machine"], run["case"]["identity"]), []).append(run)
+        groups.setdefault(export.pair_of(run), []).append(run)
     for group in groups.values():
         yield from export.as_pairs(group, drop_reasoning, dropped)
 

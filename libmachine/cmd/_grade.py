@@ -9,6 +9,7 @@ from typing import Any
 from libmachine import console, env, jsonl, pool
 from libmachine.canon import Record, RecordError, dump_line, hash_of, plain
 from libmachine.cmd import _cli
+from libmachine.define import is_earlier_turn
 from libmachine.errors import MachineError
 from libmachine.grade import Grading, grade_and_store, why_ungraded
 from libmachine.judging import Judging, kin
@@ -78,7 +79,7 @@ class _Grader:
         self._gradings: dict[str, Grading | None] = {}
         self._loading = threading.Lock()
         self._keeping = threading.Lock()
-        self.counts = {"graded": 0, "known": 0, "ungraded": 0, "failed": 0}
+        self.counts = {"graded": 0, "known": 0, "ungraded": 0, "failed": 0, "earlier": 0}
         self._kin: set[str] = set()
         self._rejudged = 0
 
@@ -92,7 +93,7 @@ class _Grader:
             return run, False
         with self._keeping:  # two lines of one foreign run are one run
             keep(self.store, run)
-            if grading.has_judges and not self.regrade:
+            if grading.has_judges and not self.regrade and not is_earlier_turn(run):
                 self._watch_judges(grading, run)
         return grade_and_store(grading, self.store, run, self.regrade, self.tally.stop)
 
@@ -131,6 +132,9 @@ class _Grader:
             self.counts["ungraded"] += 1
             self.tally.note(f"run {run['id'][:12]} is ungraded: its machine cannot be loaded")
             return
+        if is_earlier_turn(run):
+            self.counts["earlier"] += 1
+            return
         if card is None:
             self.counts["failed"] += 1
             self.tally.note(f"run {run['id'][:12]} failed and is not graded")
@@ -150,6 +154,11 @@ class _Grader:
         told += f", {counts['known']} known already" if counts["known"] else ""
         told += f", {counts['ungraded']} ungraded" if counts["ungraded"] else ""
         told += f"; {counts['failed']} failed" if counts["failed"] else ""
+        told += (
+            f"; {console.count(counts['earlier'], 'earlier turn')} of conversations"
+            if counts["earlier"]
+            else ""
+        )
         if self._kin:
             console.say(
                 f"warning: judge and machine are of one family ({', '.join(sorted(self._kin))}): "
@@ -192,7 +201,11 @@ def _row(graded: tuple[Record, bool]) -> str:
     run, _ = graded
     card = run.get("scorecard")
     if card is None or card["score"] is None:
-        verdict = "   -  failed  " if card is None else "   -  ungraded"
+        verdict = (
+            "   -  " + ("earlier " if is_earlier_turn(run) else "failed  ")
+            if card is None
+            else "   -  ungraded"
+        )
     else:
         verdict = f"{card['score']:>4.2f}  {'passed' if card['passed'] else 'not':<8}"
     head = f"{run['id'][:8]}  {console.one_line(run['case']['id'], 20):<20}  {run['trial']:>2}  {verdict}  "

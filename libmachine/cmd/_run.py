@@ -13,6 +13,8 @@ from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import read_case
 from libmachine.cmd import _cli
 from libmachine.cmd._show import card
+from libmachine.converse import runner_of
+from libmachine.converse_other import Others
 from libmachine.errors import UsageError
 from libmachine.folder import read_cases
 from libmachine.grade import Grading, grade_and_store, why_ungraded
@@ -56,13 +58,15 @@ def main(
         machine.model, options["harness"], options["model"], options["base_url"], console.say, project.trained
     )
     engine = purse.bill(engine, "run", machine.name)
+    others = Others(purse)
+    facing = others.of(machine)
     store = project.open_store()
     printer = _Printer(as_json, text is not None, stop)
     judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
     judging = Judging(judge_model, None, purse.judge)
     failure: BaseException | None = None
     try:
-        runner = Runner(machine, engine, store, settings)
+        runner = runner_of(machine, engine, store, settings, facing)
         if options["dry_run"]:
             return _dry_run(runner, source, tally)
         with _cli.Interrupts(stop) as interrupts:
@@ -78,6 +82,7 @@ def main(
             purse.told(printer.summary(), failure)
         store.close()
         engine.close()
+        others.close()
         judging.close()
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from libmachine import console
 from libmachine.canon import Record, dump_line
 from libmachine.cmd import _cli, _select
+from libmachine.define import is_earlier_turn
 from libmachine.errors import MachineError
 from libmachine.grade import Grading
 from libmachine.load import find, load
@@ -112,7 +113,9 @@ class _Lister:
             self._gradings[name] = Grading(load(name, self.project.places))
         grading = self._gradings[name]
         run = self.store.load_run(row)
-        return grading is not None and not grading.is_current(grading.todays(run), run.get("scorecard"))
+        if grading is None or is_earlier_turn(run):
+            return False
+        return not grading.is_current(grading.todays(run), run.get("scorecard"))
 
     def readable(self, read: Callable[[Row], Read], row: Row, tally: _cli.Tally) -> Read | None:
         """What read makes of a row; a damaged one is told and left out."""

@@ -129,6 +129,7 @@ def _for_people(record: Record) -> str:
             "spent",
             f"{console.count(usage['calls'], 'call')}, {tokens} tokens out, {record['duration_s']:g} s",
         ),
+        *([("turn", _turn(record["conversation"]))] if record.get("conversation") else []),
         ("input", text_of(record["case"]["input"])),
         ("output", record["output"]),
     ]
@@ -139,6 +140,12 @@ def _for_people(record: Record) -> str:
     if record.get("scorecard"):
         text += card(record["scorecard"]) + "\n"
     return (text + "".join(_mark(card) for card in record.get("marks", ()))).rstrip("\n")
+
+
+def _turn(talk: Record) -> str:
+    """Where in a conversation a run stands."""
+    last = ", the last" if talk.get("last") else ""
+    return f"{talk['turn']} of the {talk['side']}{last}, with {talk['with']}; conversation {talk['id'][:12]}"
 
 
 def _mark(card: Record) -> str:

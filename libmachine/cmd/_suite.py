@@ -20,7 +20,9 @@ from libmachine.cmd._measure import (
     with_id,
 )
 from libmachine.controls import control, read_references
-from libmachine.errors import NO, OK
+from libmachine.converse import runner_of
+from libmachine.converse_other import Others
+from libmachine.errors import NO, OK, Untestable
 from libmachine.folder import Folder
 from libmachine.grade import Grading
 from libmachine.judging import Judging
@@ -52,6 +54,7 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
     judging = Judging(judge_model, options["judge_effort"], purse.judge)
     members = _members(folder, options, judging)
     engines = Engines(purse, options["harness"], options["model"], options["base_url"])
+    others = Others(purse)
     stop = threading.Event()
     tally = _cli.Tally(stop, options["allow_failed"])
     total = sum(len({c["identity"] for c in m.cases}) for m in members) * options["trials"]
@@ -62,7 +65,7 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
     store = project.open_store()
     try:
         with _cli.Interrupts(stop) as interrupts:
-            runners = [_runner(member.machine, engines, store, options) for member in members]
+            runners = [_runner(member.machine, engines, others, store, options) for member in members]
             heads = [_head(m, runner, options) for m, runner in zip(members, runners, strict=True)]
             for member, runner in zip(members, runners, strict=True):
                 if not stop.is_set():
@@ -76,6 +79,7 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
         watch.progress.clear()
         store.close()
         engines.close()
+        others.close()
         judging.close()
         if not isinstance(failure, BudgetReached):
             purse.told(_summary(watch, bought, failure), failure)
@@ -110,11 +114,13 @@ def _members(folder: Folder, options: dict[str, Any], judging: Judging) -> list[
     return [member for member in found if member.cases]
 
 
-def _runner(machine: Loaded, engines: Engines, store: Store, options: dict[str, Any]) -> Runner:
+def _runner(
+    machine: Loaded, engines: Engines, others: Others, store: Store, options: dict[str, Any]
+) -> Runner:
     sampling = machine.sampling(**{name: options[name] for name in ("temperature", "max_tokens", "effort")})
     warn_if_frozen(sampling, options["trials"])
     settings = Settings(sampling=sampling, seed=options["seed"], resume=options["resume"])
-    return Runner(machine, engines.of(machine), store, settings)
+    return runner_of(machine, engines.of(machine), store, settings, others.of(machine))
 
 
 def _measure(
@@ -176,6 +182,8 @@ def _summary(watch: Watch, bought: int, failure: BaseException | None) -> str:
 def _controls(folder: Folder, as_json: bool, options: dict[str, Any]) -> int:
     """--oracle and --noop: name the cases that fail their controls. Calls no model, stores nothing."""
     machine = load_folder(folder)
+    if machine.counterpart is not None:
+        raise Untestable(f"'{machine.name}' has a counterpart: a conversation has no reference answer to try")
     cases = cases_of(folder, options["on"])
     if not cases:
         raise no_cases(folder, options["on"])

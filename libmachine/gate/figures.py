@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from libmachine.canon import Record
 from libmachine.folder import Criterion
-from libmachine.measure import Measured, criterion_score, passed_of
+from libmachine.measure import Measured, cost_of, criterion_score, passed_of, tokens_of
+from libmachine.select import said
 from libmachine.stats import pass_at_k, pass_hat_k
 
 
@@ -39,8 +40,8 @@ def about(runs: list[Record]) -> Record:
     """What an arm's runs were like: how many passed (by run; by case once, in any trial, in all), tokens out,
     distinct outputs, why they stopped, spend."""
     passed = [p for run in runs if (p := passed_of(run)) is not None]
-    tokens = [t for run in runs if (t := run["usage"]["completion_tokens"]) is not None]
-    costs = [run["usage"]["cost_usd"] for run in runs]
+    tokens = [t for run in runs if (t := tokens_of(run)) is not None]
+    costs = [cost_of(run) for run in runs]
     by_case: dict[str, list[bool | None]] = {}
     for run in runs:
         by_case.setdefault(run["case"]["identity"], []).append(passed_of(run))
@@ -56,7 +57,7 @@ def about(runs: list[Record]) -> Record:
         "pass_at_k": pass_at_k(trials),
         "all_good": pass_hat_k(trials),
         "mean_completion_tokens": sum(tokens) / len(tokens) if tokens else None,
-        "distinct_outputs": len({run["output"] for run in runs}),
+        "distinct_outputs": len({said(run) for run in runs}),
         "stop_reasons": dict(sorted(stops.items())),
         "cost_usd": None if None in costs else sum(costs),
     }

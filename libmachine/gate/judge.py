@@ -8,6 +8,7 @@ from typing import Any
 
 from libmachine import console, env
 from libmachine.canon import Record, now
+from libmachine.converse_other import Others
 from libmachine.errors import MachineError, Refused, Untestable
 from libmachine.folder import Folder
 from libmachine.gate.question import Question
@@ -68,7 +69,9 @@ def judge(
         )
         return purse.bill(engine, "run", name)
 
-    gate = Gate(repo, store, question, terms, open_engine, judging, Folder(f"{project.root}/machines", name))
+    others = Others(purse)
+    home = Folder(f"{project.root}/machines", name)
+    gate = Gate(repo, store, question, terms, open_engine, judging, home, others.of)
     try:
         return gate.verdict(stop, lambda run: progress.step())
     except Refused as error:
@@ -77,6 +80,7 @@ def judge(
         progress.clear()
         purse.told(f"gate {name}")
         gate.close()
+        others.close()
         judging.close()
         store.close()
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from libmachine import measure, prices
 from libmachine.canon import Record, hash_of, now, plain
+from libmachine.converse import Facing, runner_of
 from libmachine.errors import Interrupted, MachineError, Untestable
 from libmachine.folder import Folder
 from libmachine.gate import figures as gate_figures
@@ -54,7 +55,10 @@ class Terms:
 
 
 class Gate:
-    """One gate's measurement. open_engine: a loaded machine, and the models compared -> its engine."""
+    """One gate's measurement. open_engine: a loaded machine, and the models compared -> its engine.
+
+    other: a loaded machine -> its counterpart as it is today, the same for both arms.
+    """
 
     def __init__(
         self,
@@ -65,9 +69,10 @@ class Gate:
         open_engine: Callable[[Loaded, Sequence[str | None]], Engine],
         judging: Judging,
         home: Folder,
+        other: Callable[[Loaded], Facing | None] = lambda machine: None,
     ) -> None:
         self.repo, self.store, self.question, self.terms = repo, store, question, terms
-        self._open, self.judging, self.home = open_engine, judging, home
+        self._open, self.judging, self.home, self._other = open_engine, judging, home, other
         self._engines: dict[str, Engine] = {}
         self._together: list[str | None] = []
         self._reused: int | None = None
@@ -253,7 +258,8 @@ class Gate:
         commit = None if is_candidate else self.question.base_commit
         settings = Settings(sampling=machine.sampling(), seed=self.terms.seed)
         revision = {"commit": commit, "dirty": None if commit is None else False}
-        return Runner(machine, self._engine(machine), self.store, settings, self.home, revision)
+        engine, facing = self._engine(machine), self._other(machine)
+        return runner_of(machine, engine, self.store, settings, facing, self.home, revision)
 
     def _engine(self, machine: Loaded) -> Engine:
         """One engine for both arms where they name one model: the same server, the same adapters."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libmachine.canon import Record, canonical, hash_of, plain
-from libmachine.define import Run, text_of
+from libmachine.define import MACHINE, Run, text_of
 from libmachine.errors import ContextOverflow, ProviderError
 from libmachine.folder import Criterion
 from libmachine.graders.verdict import parse_verdict, read_verdict
@@ -136,8 +136,11 @@ def messages(criterion: Criterion, run: Run, call_id: str) -> list[Message]:
 
 
 def material(run: Run) -> Record:
-    """What a grader by a model is shown of a run, as data: input, output, tool calls, reference."""
+    """What a grader by a model is shown of a run, as data: input, output, tool calls, reference; of a
+    conversation the turns as input, and what only the counterpart was told."""
     shown: Record = {"input": _input(run), "output": _shown(run.output, PART_LIMIT)}
+    if run.turns and run.record["conversation"]["side"] == MACHINE:
+        shown["hidden_scenario"] = _shown(run.input, PART_LIMIT)
     calls = run.tool_calls
     if calls:
         size = _size(2 * len(calls))
@@ -157,7 +160,7 @@ def material(run: Run) -> Record:
 
 def _input(run: Run) -> Any:
     """What was asked: a text, or the turns of a conversation with who said them."""
-    given = run.record["case"]["input"]
+    given = _said_before(run) if run.turns else run.record["case"]["input"]
     turns = [turn for turn in given if isinstance(turn, dict)] if isinstance(given, list) else []
     if [turn.get("role") for turn in turns] in ([], ["user"]):
         return _shown(run.input, PART_LIMIT)
@@ -166,6 +169,13 @@ def _input(run: Run) -> Any:
         turns,
         lambda turn: {"role": str(turn.get("role")), "content": _shown(text_of(turn.get("content")), size)},
     )
+
+
+def _said_before(run: Run) -> list[Any]:
+    """What both sides of a conversation said before the last turn, from the side of who is graded."""
+    steps = run.record["steps"]
+    before = run.messages[: steps[0]["message"]] if steps else run.messages
+    return [m for m in before if m["role"] in ("user", "assistant") and text_of(m.get("content"))]
 
 
 def _reference(target: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from libmachine import export
 from libmachine.canon import Record, plain
+from libmachine.define import steps_of
 from libmachine.sft import check
 from libmachine.sft.check import Difference
 from libmachine.sft.examples import Example, Rendered, merged
@@ -67,9 +68,11 @@ def build(
         ours = is_ours(run)
         tokens = {
             step["message"]: ids_of(step["tokens"]) if ours and step.get("tokens") else None
-            for step in run["steps"]
+            for step in steps_of(run)
         }
-        comparable = ours and any(check.is_comparable(step, tokens[step["message"]]) for step in run["steps"])
+        comparable = ours and any(
+            check.is_comparable(step, tokens[step["message"]]) for step in steps_of(run)
+        )
         run = {**run, "tools": as_sent(run["tools"], schemas)}
         try:
             examples, difference = _of_run(run, renderer, tokens, ours, effort, drop_reasoning)
@@ -105,7 +108,7 @@ def _of_run(
     good = export.targets(run)
     learned = [_without_reasoning(message) for message in messages] if drop_reasoning else messages
     steps: list[Rendered] = []
-    for number, step in enumerate(run["steps"]):
+    for number, step in enumerate(steps_of(run)):
         index, ids = step["message"], tokens[step["message"]]
         if ours:
             prompt = renderer.prompt(messages[:index], tools)

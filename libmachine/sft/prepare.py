@@ -108,7 +108,7 @@ def _chosen(
             dropped.add(f"by '{run['model']}', not by the live model; --any-model takes it too", run)
             continue
         keeps = checked.keeps(run)
-        if run["split"] != "holdout":
+        if run.get("split") != "holdout":
             solved.add(run)
         if keeps:
             kept.append(run)
