@@ -19,7 +19,7 @@ from libmachine.tables import TABLES, Field
 
 VERSIONS = {
     **{"run": 1, "scorecard": 1, "candidate": 1, "verdict": 1},
-    **{"suite": 1, "comparison": 1, "agreement": 1},
+    **{"suite": 1, "comparison": 1, "agreement": 1, "optimization": 1},
 }
 UPGRADES: dict[tuple[str, int], Callable[[Record], Record]] = {}
 """(type, v) -> function that turns a record of that v into the next. Entries are never removed."""

@@ -30,6 +30,7 @@ COMMANDS = (
     Command("sft", "plumbing", "train a machine's model on its graded runs"),
     Command("suite", "porcelain", "run and grade a machine's cases"),
     Command("compare", "porcelain", "compare two versions on the same cases"),
+    Command("optimize", "porcelain", "search for better instructions"),
     Command("agree", "porcelain", "measure how far graders can be trusted"),
     Command("tree", "porcelain", "show a family of machines"),
     Command("revert", "porcelain", "make an earlier version live again"),
