@@ -134,6 +134,7 @@ class Optimization:
         if self.stop.is_set():
             raise Interrupted(STOPPED)
         told: Record = {"round": number, "move": move.kind, "parents": list(move.parents)}
+        told["outcome"] = "unfinished"
         self.moves.append(told)
         if move.kind == "merge":
             self.merged.add(move.parents)

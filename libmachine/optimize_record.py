@@ -84,7 +84,12 @@ def in_words(move: Record) -> str:
         screen: dict[str, Any] = move["screen"]
         against = f"{_shown(screen['proposal'])} against {_shown(screen['parent'])}"
         return f"{head}screened out, {against} on {screen['cases']} cases"
-    words = {"no_proposal": "no proposal", "failed": "no answer", "known": "nothing new"}
+    words = {
+        "no_proposal": "no proposal",
+        "failed": "no answer",
+        "known": "nothing new",
+        "unfinished": "not finished",
+    }
     return f"{head}{words.get(move['outcome'], move['outcome'])}" + (
         f", {move['why']}" if "why" in move else ""
     )
