@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from libmachine import console
 from libmachine.canon import Record
 from libmachine.optimize_record import in_words
@@ -11,11 +13,9 @@ from libmachine.suite_report import fold, number
 def report(found: Record, width: int) -> str:
     """The report."""
     size = f"{console.count(found['cases'], 'case')} x {console.count(found['terms']['trials'], 'trial')}"
-    head = f"{found['machine']}: {size}, {found['held_out']} held out, on {found['engine']['machine'][0]}"
-    lines = [
-        *fold(head, width),
-        *fold(f"author: {found['author'][0]} on {found['engine']['author'][0]}", width),
-    ]
+    model, author = (_short(found["engine"][who][0]) for who in ("machine", "author"))
+    head = f"{found['machine']}: {size}, {found['held_out']} held out, on {model}"
+    lines = [*fold(head, width), *fold(f"author: {found['author'][0]} on {author}", width)]
     lines += ["", *(row for move in found["moves"] for row in fold(in_words(move), width))]
     if found["pool"]:
         lines += ["", _pool(found, width)]
@@ -58,6 +58,11 @@ def next_of(found: Record) -> str:
         run = next((move["run"] for move in found["moves"] if move.get("run")), None)
         return f"Next: machine-show {run[:12]} --messages" if run else f"Next: machine-suite {name}"
     return f"Next: machine-optimize {name} --seed {found['terms']['seed'] + 1}"
+
+
+def _short(model: str) -> str:
+    """A model's id without the length of the hashes in it."""
+    return re.sub("[0-9a-f]{40}", lambda found: found[0][:8], model)
 
 
 def _pool(found: Record, width: int) -> str:

@@ -214,6 +214,8 @@ unchanged
 has "$err" "fatal: the budget of \$2.25 is reached"
 has "$out" "bought: 1 proposal, 1 measured on all cases; 240 runs"
 has "$out" "One proposal only"
+expect 0 machine-spend --by kind
+has "$out" author
 expect 0 optimize brief --budget 10
 has "$err" "brief: 240 runs stored, 144 run; 1 of the author stored, 2 run"
 git checkout -q machines/brief

@@ -51,7 +51,7 @@ def main(workspace: str | None, name: str, as_json: bool, no_write: bool, **opti
     judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
     judging = Judging(judge_model, options["judge_effort"], purse.judge)
     engines = Engines(purse, options["harness"])
-    authors = Engines(purse, options["author_harness"], options["author"])
+    authors = Engines(purse, options["author_harness"], options["author"], kind="author")
     stop = threading.Event()
     progress = console.Progress(f"optimize {name}", None)
     failure: BaseException | None = None
