@@ -158,7 +158,7 @@ def _failing(number: int, one: Seen, piece: int) -> str:
     )
     passed = sum(passed_of(r) is True for r in one.runs)
     lines = [f"Case {number}: mean score {one.mean or 0.0:.2f}, passed {passed} of {len(one.runs)}"]
-    lines += [f"input: {_short(given(one.case['input']), piece)}", *_did(run, piece)]
+    lines += [*_asked(one, piece), *_did(run, piece)]
     for grade in run["scorecard"]["grades"]:
         if grade["score"] is not None and grade["score"] < 1.0 - SLACK:
             why = _short(grade["reason"], piece) if grade.get("reason") else "no reason given"
@@ -168,7 +168,14 @@ def _failing(number: int, one: Seen, piece: int) -> str:
 
 def _passing(one: Seen, piece: int) -> str:
     run = next(r for r in one.runs if score_of(r) is not None)
-    return f"- input: {_short(given(one.case['input']), piece)}\n  " + "\n  ".join(_did(run, piece))
+    return "- " + "\n  ".join([*_asked(one, piece), *_did(run, piece)])
+
+
+def _asked(one: Seen, piece: int) -> list[str]:
+    files = [
+        f"file {_json(path)}: {_short(text, piece)}" for path, text in (one.case.get("files") or {}).items()
+    ]
+    return [f"input: {_short(given(one.case['input']), piece)}", *files]
 
 
 def _did(run: Record, piece: int) -> list[str]:

@@ -361,6 +361,19 @@ def test_a_page_says_why_worst_first() -> None:
     assert "Fixed." in page
 
 
+def test_a_page_shows_files_and_tool_calls() -> None:
+    one = seen("a", "A", 0.0)
+    one.case["files"] = {"b.txt": "in the file"}
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    one.runs[0]["messages"][1:1] = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "nothing"},
+    ]
+    page = of_one(ABOUT, "Now.", [one], [])
+    assert 'file "b.txt": "in the file"' in page
+    assert 'called: look "{\\"at\\": 1}" -> "nothing"' in page
+
+
 def test_a_page_too_long_is_cut_visibly_and_keeps_its_task() -> None:
     cases = [seen(f"{number} {'long ' * 300}", "A" * 3000, 0.0) for number in range(40)]
     whole = of_one(ABOUT, "Now.", cases, [], 60_000)
