@@ -59,9 +59,13 @@ def best(judged: Mapping[int, Mapping[str, Any]]) -> int | None:
 
 def reasons_of(figures: Mapping[str, Any]) -> list[str]:
     """Why the rule refuses, as an optimization says it: a gain that noise could bring is called noise."""
-    return [
-        f"noise: {r.partition(': ')[2]}" if r.startswith("within_noise") else r for r in figures["reasons"]
-    ]
+    words = []
+    for reason in figures["reasons"]:
+        code, _, told = reason.partition(": ")
+        if code == "not_higher":
+            told = f"the mean on the cases is not higher ({figures['mean_diff']:+.3g})"
+        words.append(f"{'noise' if code == 'within_noise' else code}: {told}" if told else code)
+    return words
 
 
 def warnings_of(figures: Mapping[str, Any], tries: int) -> list[str]:
