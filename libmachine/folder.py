@@ -132,9 +132,13 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def version(self) -> str:
-        """The version id: the tree of what decides behaviour and judgement, from the work tree's bytes."""
-        entries = [(FILE, name, blob_id(data)) for name in VERSIONED if (data := self.read(name)) is not None]
+    def version(self, instead: Mapping[str, bytes] | None = None) -> str:
+        """The version id: the tree of what decides behaviour and judgement, from the work tree's bytes.
+
+        instead: file -> bytes that it would have.
+        """
+        found = {name: (instead or {}).get(name, self.read(name)) for name in VERSIONED}
+        entries = [(FILE, name, blob_id(data)) for name, data in found.items() if data is not None]
         parent = self.parent()
         if parent is not None:
             entries.append((DIRECTORY, "parent", parent.version()))

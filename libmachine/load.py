@@ -169,9 +169,7 @@ def load_folder(folder: Folder) -> Loaded:
         _refuse_redefined(
             folder, [_called(tool) for tool in tools], [_called(t) for t in parent.tools], "tool"
         )
-        instructions = "\n\n".join(
-            text for text in (parent.instructions.rstrip(), instructions) if text.strip()
-        )
+        instructions = _joined(parent, instructions)
         model = model if model.model is not None else parent.model
         counterpart = counterpart or parent.counterpart
     return Loaded(
@@ -189,6 +187,20 @@ def load_folder(folder: Folder) -> Loaded:
         transform=transform,
         counterpart=counterpart,
         ungateable=ungateable or (parent.ungateable if parent else None),
+    )
+
+
+def _joined(parent: Loaded, own: str) -> str:
+    """A child's instructions: its parent's, followed by its own."""
+    return "\n\n".join(text for text in (parent.instructions.rstrip(), own) if text.strip())
+
+
+def with_instructions(machine: Loaded, own: str) -> Loaded:
+    """The machine as it would be with this text in its instructions.md, and the version it would have."""
+    return replace(
+        machine,
+        instructions=_joined(machine.parent, own) if machine.parent else own,
+        version=machine.folder.version({"instructions.md": own.encode()}),
     )
 
 

@@ -15,11 +15,12 @@ import orjson
 
 from libmachine.canon import OUTER_DEPTH, Record, RecordError, called, encode, plain
 from libmachine.githash import blob_id
-from libmachine.tables import TABLES, Field
+from libmachine.tables import TABLES
+from libmachine.tables_reports import Field
 
 VERSIONS = {
     **{"run": 1, "scorecard": 1, "candidate": 1, "verdict": 1},
-    **{"suite": 1, "comparison": 1, "agreement": 1},
+    **{"suite": 1, "comparison": 1, "agreement": 1, "optimization": 1},
 }
 UPGRADES: dict[tuple[str, int], Callable[[Record], Record]] = {}
 """(type, v) -> function that turns a record of that v into the next. Entries are never removed."""

@@ -32,7 +32,8 @@ from libmachine import define, env, errors, folder
 from libmachine.case import CASE_FIELDS
 from libmachine.cmd import COMMANDS, Command
 from libmachine.record import VERSIONS
-from libmachine.tables import TABLES, Field
+from libmachine.tables import TABLES
+from libmachine.tables_reports import Field
 
 ROOT = Path(__file__).resolve().parent.parent
 MAN = ROOT / "man"

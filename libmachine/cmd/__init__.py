@@ -32,6 +32,7 @@ COMMANDS = (
     Command("suite", "porcelain", "run and grade a machine's cases"),
     Command("compare", "porcelain", "compare two versions on the same cases"),
     Command("converse", "porcelain", "watch one conversation of a machine and its counterpart"),
+    Command("optimize", "porcelain", "search for better instructions"),
     Command("agree", "porcelain", "measure how far graders can be trusted"),
     Command("tree", "porcelain", "show a family of machines"),
     Command("revert", "porcelain", "make an earlier version live again"),

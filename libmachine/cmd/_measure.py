@@ -52,7 +52,7 @@ def warn_if_frozen(sampling: Sampling, trials: int) -> None:
 
 
 class Engines:
-    """Engines under one purse: machines that name one model share one."""
+    """Engines under one purse: machines that name one model share one. kind: what their calls are for."""
 
     def __init__(
         self,
@@ -60,7 +60,9 @@ class Engines:
         harness: str | None = None,
         model: str | None = None,
         base_url: str | None = None,
+        kind: str = "run",
     ) -> None:
+        self.kind = kind
         self.purse, self.harness, self.model, self.base_url = purse, harness, model, base_url
         self._open: dict[str, Engine] = {}
 
@@ -76,7 +78,7 @@ class Engines:
                 console.say,
                 self.purse.project.trained,
             )
-            self._open[key] = self.purse.bill(engine, "run", machine.name)
+            self._open[key] = self.purse.bill(engine, self.kind, machine.name)
         return self._open[key]
 
     def close(self) -> None:

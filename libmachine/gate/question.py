@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,10 +104,22 @@ def stored_verdict(repo: Repository, question: Question, wanted: Record) -> Reco
     return None
 
 
-def tries_so_far(repo: Repository, question: Question, identities: Sequence[str]) -> int:
-    """Distinct other candidates that were judged on an exam sharing at least half of these cases."""
+def tries_so_far(
+    repo: Repository,
+    question: Question,
+    identities: Sequence[str],
+    looks: Iterable[tuple[str, Sequence[str]]] = (),
+) -> int:
+    """Distinct other candidates that were judged on an exam sharing at least half of these cases.
+
+    looks: (candidate, exam) of those that no verdict is noted for: machine-optimize's.
+    """
     here = set(identities)
-    others = set()
+    others = {
+        candidate
+        for candidate, exam in looks
+        if candidate != question.candidate.tree and 2 * len(here & set(exam)) >= len(here)
+    }
     for records in notes.read_all(repo).values():
         for verdict in records:
             arms = verdict.get("arms")

@@ -189,12 +189,13 @@ class Gate:
                 name: {"guard": guard, **self._scores(measured, identities, name)}
                 for name, guard in guards.items()
             }
-        tries = 1 + tries_so_far(self.repo, self.question, identities)
+        looks = self.store.looks(self.question.name)
+        tries = 1 + tries_so_far(self.repo, self.question, identities, looks)
         figures = gate_rule.decide(arms, tries, self.terms.rule)
-        looks = [measured]
+        seen = [measured]
         if gate_rule.needs_confirmation(figures, self.terms.rule):
-            looks.append(self._look("confirm", runners, session, grading, cases, stop, step))
-            arms["confirm"] = self._scores(looks[1], identities)
+            seen.append(self._look("confirm", runners, session, grading, cases, stop, step))
+            arms["confirm"] = self._scores(seen[1], identities)
             figures = gate_rule.decide(arms, tries, self.terms.rule)
         session.close()
         reused = {} if self._reused is None else {"reused": len(identities) * self.terms.trials}
@@ -215,7 +216,7 @@ class Gate:
             "about": {name: gate_figures.about(list(measured.all(name))) for name in measured.runs},
             "judges": sorted(gate_figures.judges_of(measured)),
             "engine": {name: [r.engine.model, r.engine.name] for name, r in runners.items()},
-            "evidence": sorted(run["id"] for look in looks for name in look.runs for run in look.all(name)),
+            "evidence": sorted(run["id"] for look in seen for name in look.runs for run in look.all(name)),
         }
 
     def _look(

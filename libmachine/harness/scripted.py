@@ -1,8 +1,9 @@
 """The scripted engine: fixed replies from a file of rules, for tests and for controls.
 
-A rule a line: {"match": REGEX, "trial"?: N, "replies": [...]}. The first rule whose regex is
-found in the case's input (and whose trial fits) answers; its replies are used in order
-within a run. A reply is a text or an assistant message; it may also carry
+A rule a line: {"match": REGEX, "instructions"?: REGEX, "trial"?: N, "replies": [...]}. The first
+rule whose regex is found in the case's input (and the other one in the instructions, and whose
+trial fits) answers; its replies are used in order within a run. A reply is a text or an assistant
+message; it may also carry
 
     finish_reason   why the model stopped (default: tool_calls if it calls a tool, else stop)
     usage           {prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens}
@@ -20,6 +21,7 @@ from typing import Any
 
 from libmachine import jsonl
 from libmachine.canon import canonical
+from libmachine.define import text_of
 from libmachine.errors import MachineError, ProviderError
 from libmachine.githash import blob_id
 from libmachine.harness.base import Completion, Request
@@ -32,6 +34,7 @@ class Rule:
     """One line of the file."""
 
     match: re.Pattern[str]
+    instructions: re.Pattern[str]
     trial: int | None
     replies: list[dict[str, Any]]
 
@@ -49,8 +52,11 @@ class ScriptedEngine:
 
     def complete(self, request: Request) -> Completion:
         """The reply of the first fitting rule at this step of the run."""
+        first = request.messages[0] if request.messages else {}
+        given = text_of(first.get("content")) if first.get("role") == "system" else ""
         for rule in self.rules:
-            if rule.trial in (None, request.trial) and rule.match.search(request.case_text):
+            fits = rule.match.search(request.case_text) and rule.instructions.search(given)
+            if fits and rule.trial in (None, request.trial):
                 if request.step >= len(rule.replies):
                     raise ProviderError(
                         f"rule '{rule.match.pattern}' of '{self.path}' has no reply {request.step + 1}"
@@ -84,11 +90,13 @@ def _refuse(error: str) -> Rule:
 
 def _rule(value: Any) -> Rule:
     if not isinstance(value, dict) or not isinstance(value.get("match"), str):
-        raise ValueError('a rule is {"match": REGEX, "trial"?: N, "replies": [...]}')
+        raise ValueError('a rule is {"match": REGEX, "instructions"?: REGEX, "trial"?: N, "replies": [...]}')
+    if not isinstance(value.get("instructions", ""), str):
+        raise ValueError("'instructions' is a regex")
     replies = value.get("replies")
     if not isinstance(replies, list) or not replies:
         raise ValueError("'replies' is a list of texts or assistant messages")
-    if unknown := set(value) - {"match", "trial", "replies"}:
+    if unknown := set(value) - {"match", "instructions", "trial", "replies"}:
         raise ValueError(f"unknown field '{min(unknown)}'")
     messages = [{"role": "assistant", "content": r} if isinstance(r, str) else r for r in replies]
     if not all(isinstance(message, dict) for message in messages):
@@ -96,7 +104,8 @@ def _rule(value: Any) -> Rule:
     for message in messages:
         _check(message)
     trial = value.get("trial")
-    return Rule(re.compile(value["match"]), trial if isinstance(trial, int) else None, messages)
+    match, instructions = re.compile(value["match"]), re.compile(value.get("instructions", ""))
+    return Rule(match, instructions, trial if isinstance(trial, int) else None, messages)
 
 
 def _check(reply: dict[str, Any]) -> None:

@@ -230,6 +230,11 @@ class Index:
         query = "SELECT type, id FROM others WHERE id BETWEEN ? AND ? LIMIT 10"
         return found + [(row[0], row[1].hex()) for row in self._fetch(query, (low, high))]
 
+    def others(self, kind: str, machine: str) -> list[str]:
+        """Ids of a machine's records of a kind that is neither run nor scorecard, oldest first."""
+        query = "SELECT id FROM others WHERE type = ? AND machine = ? ORDER BY pos"
+        return [row[0].hex() for row in self._fetch(query, (kind, machine))]
+
     def machines(self) -> Sequence[str]:
         """Names of the machines that have runs here."""
         return [row[0] for row in self._fetch("SELECT DISTINCT machine FROM runs ORDER BY machine")]

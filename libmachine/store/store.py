@@ -285,6 +285,12 @@ class Store:
             raise MachineError(f"object {oid} is no {kind}, as the log says; see machine-fsck") from None
         return record
 
+    def looks(self, machine: str) -> list[tuple[str, list[str]]]:
+        """(candidate, held-out cases) of a machine's optimizations that ran held-out cases."""
+        ids = self.index.others("optimization", machine) if self.has_records() else []
+        found = [self.load_record(oid, "optimization") for oid in ids]
+        return [(one["candidate"], one["exam"]["arms"]["cases"]) for one in found if one.get("exam")]
+
     # claims ------------------------------------------------------------------------------
 
     def claim(self, key: str) -> bool:
