@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from libmachine import env
+from libmachine import console, env
 from libmachine.errors import MachineError
 
 NEEDED = ("tinker", "tinker_cookbook", "torch", "tokenizers")
@@ -62,5 +62,6 @@ def ensure(verb: str) -> None:
         lacks = done.stdout.split()[0] if done.stdout.strip() else done.stderr.strip()[-200:]
         raise MachineError(f"MACHINE_PYTHON '{chosen}' has no '{lacks}' either: {python} -m {INSTALL}")
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    os.dup2(console.product(), 1)
     # -I would drop PYTHONPATH, which may hold what the user means it to find
     os.execv(python, [python, "-P", "-c", _START, folder, verb, sys.argv[0], *sys.argv[1:]])
