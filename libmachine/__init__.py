@@ -12,14 +12,27 @@ if TYPE_CHECKING:
     from libmachine.define import jev as jev
     from libmachine.define import judge as judge
     from libmachine.define import judge_panel as judge_panel
+    from libmachine.graders.hidden import hidden_tests as hidden_tests
+    from libmachine.sandbox.workspace import Workspace as Workspace
 
 __version__ = "0.1.0"
-__all__ = ["Counterpart", "Machine", "Run", "check", "jev", "judge", "judge_panel"]
+__all__ = [
+    "Counterpart",
+    "Machine",
+    "Run",
+    "Workspace",
+    "check",
+    "hidden_tests",
+    "jev",
+    "judge",
+    "judge_panel",
+]
+_ELSEWHERE = {"Workspace": "libmachine.sandbox.workspace", "hidden_tests": "libmachine.graders.hidden"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from libmachine import define
+        from importlib import import_module
 
-        return getattr(define, name)
+        return getattr(import_module(_ELSEWHERE.get(name, "libmachine.define")), name)
     raise AttributeError(f"module 'libmachine' has no attribute '{name}'")

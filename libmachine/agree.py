@@ -14,6 +14,7 @@ from libmachine.canon import Record
 from libmachine.define import Escalation, Grader, Judge, JudgePanel, Question, Run, jev
 from libmachine.folder import Criterion
 from libmachine.grade import Grading, known_grades, target_hash
+from libmachine.sandbox.rooms import opener
 from libmachine.store.store import Store
 
 WHOLE = "*"
@@ -77,7 +78,7 @@ class Pairing:
         stored = found is not None
         if found is None and self.terms.against == "marks":
             return Pair(run, {"score": None, "grader": "person:"}, [], False)
-        view = Run(run)
+        view = Run(run, opener(self.store, run))
         if found is None:
             made = self.reference.ask([(self.criterion, self.own)], view)[self.criterion.id]
             found = {**made, "grader": self.reference.identity_of(self.own, run)}

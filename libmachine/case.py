@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from libmachine.canon import OUTER_DEPTH, Record, RecordError, called, hash_of, plain
-from libmachine.githash import blob_id
+from libmachine.githash import EMPTY_TREE, blob_id
 
 CASE_FIELDS = ("id", "input", "target", "files", "metadata")
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -38,7 +38,7 @@ def read_case(value: Any) -> Record:
     if not isinstance(value, dict):
         raise RecordError(f"a case is a text or an object, not {called(value)}")
     if value.get("type") == "run" and isinstance(value.get("case"), dict):
-        if value.get("workspace"):
+        if (value.get("workspace") or {}).get("before", EMPTY_TREE) != EMPTY_TREE:
             raise RecordError("run had files, which its line does not carry; take the case from its file")
         value = {name: item for name, item in value["case"].items() if name in CASE_FIELDS}
     case: Record = plain(value, OUTER_DEPTH)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from libmachine import env
 
@@ -48,6 +50,14 @@ def cut(text: str, width: int) -> str:
     return kept + "…"
 
 
+def cut_middle(text: str, limit: int) -> tuple[str, bool]:
+    """Text of about limit characters, head and tail kept, and whether anything was cut out."""
+    if len(text) <= limit:
+        return text, False
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters cut ...]\n{text[-half:]}", True
+
+
 def columns(text: str) -> int:
     """Columns a text takes on a terminal."""
     if text.isascii():
@@ -60,7 +70,7 @@ def columns(text: str) -> int:
 def width(fd: int = 1) -> int:
     """Columns of the terminal, else COLUMNS, else 80."""
     try:
-        return os.get_terminal_size(fd).columns or 80
+        return os.get_terminal_size(_product if fd == 1 else fd).columns or 80
     except OSError:
         wanted = env.get("COLUMNS") or ""
         return int(wanted) if wanted.isdigit() and int(wanted) > 0 else 80
@@ -96,10 +106,34 @@ def say(text: str) -> None:
         pass
 
 
+_product = 1
+
+
+def product() -> int:
+    """The descriptor that the product goes to: 1, or where `stdout_apart` has put it."""
+    return _product
+
+
+@contextlib.contextmanager
+def stdout_apart() -> Iterator[None]:
+    """While a command works, descriptor 1 is stderr: what a machine's code or a program that it starts
+    prints is talk. The product's own descriptor reaches no child process."""
+    global _product
+    _product = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(_product, 1)
+        os.close(_product)
+        _product = 1
+
+
 def is_terminal(fd: int) -> bool:
     """Is a person at this descriptor?"""
     try:
-        return os.isatty(fd)
+        return os.isatty(_product if fd == 1 else fd)
     except OSError:
         return False
 

@@ -6,6 +6,7 @@ graded by the checks alone: a judge's verdict is no control. Nothing is stored.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,13 +15,17 @@ from libmachine.canon import Record, RecordError, canonical
 from libmachine.case import identity
 from libmachine.define import Check, Run
 from libmachine.errors import MachineError, ProviderError, Untestable
+from libmachine.folder import Criterion
 from libmachine.grade import Grading
 from libmachine.graders import check
 from libmachine.harness import loop
 from libmachine.harness.base import Completion, Request, Sampling
 from libmachine.load import Loaded
 from libmachine.record import SLACK
-from libmachine.run import tool_set
+from libmachine.run import in_its_room, tool_set
+from libmachine.sandbox.rooms import opener
+from libmachine.store.store import Store
+from libmachine.tools import Context
 
 _FIELDS = {"id", "input", "files", "output"}
 
@@ -109,12 +114,25 @@ def control(
     checks = [c for c in machine.criteria if not c.is_audit and isinstance(machine.graders[c.id], Check)]
     if not checks:
         raise Untestable(f"no criterion of '{machine.name}' is a check; controls ask no judge")
+    with tempfile.TemporaryDirectory() as folder:  # for the files that tools act on and checks open
+        store = Store(f"{folder}/store", fsync=False)
+        yield from _controlled(machine, grading, cases, references, checks, store)
+
+
+def _controlled(
+    machine: Loaded,
+    grading: Grading,
+    cases: Sequence[Record],
+    references: Mapping[str, list[Record]] | None,
+    checks: Sequence[Criterion],
+    store: Store,
+) -> Iterator[Record]:
     wanted, name = (0.0, "noop") if references is None else (1.0, "oracle")
     for case in cases:
         replies = [{"content": ""}] if references is None else references.get(case["identity"])
         if replies is None:
             continue
-        run = grading.todays(_run(machine, case, replies))
+        run = grading.todays(_run(machine, case, replies, store))
         line = {"control": name, "case": case["id"], "identity": case["identity"]}
         if run["status"] == "failed":
             yield {**line, "criterion": None, "score": None, "why": run["error"]["message"]}
@@ -122,7 +140,7 @@ def control(
         for criterion in checks:
             grader = machine.graders[criterion.id]
             assert isinstance(grader, Check)
-            mark = check.apply(grader, Run(run))
+            mark = check.apply(grader, Run(run, opener(store, run)))
             weightless = references is None and criterion.weight == 0
             if not mark.applies or weightless:
                 continue
@@ -131,10 +149,16 @@ def control(
                 yield {**line, "criterion": criterion.id, "score": mark.score, "why": why}
 
 
-def _run(machine: Loaded, case: Record, replies: Sequence[Mapping[str, Any]]) -> Record:
+def _run(machine: Loaded, case: Record, replies: Sequence[Mapping[str, Any]], store: Store) -> Record:
     """A run of a case as it would be stored, with these replies for a model's."""
     tools = tool_set(machine.tools)
-    finished = loop.run(_Said(replies), machine.instructions, case, tools, Sampling(), loop.Limits(), 1)
+    said, limits = _Said(replies), loop.Limits()
+
+    def looped(context: Context) -> Record:
+        return loop.run(said, machine.instructions, case, tools, Sampling(), limits, 1, None, context)
+
+    finished, _ = in_its_room(store, case, tools, looped)
     kept = {key: case[key] for key in ("id", "identity", "input", "target", "metadata") if key in case}
     head = {"v": 1, "type": "run", "machine": machine.name, "version": machine.version, "case": kept}
+    head["id"] = case["identity"]
     return {**head, "trial": 1, "model": "control", "harness": "control", **finished}

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
+
+from libmachine.errors import MachineError
 
 Score = bool | float | int | tuple[bool | float | int, str] | None
 """What a check returns: a verdict, a score in 0..1, either with its reason, or None: does not apply."""
@@ -47,8 +50,21 @@ MACHINE, COUNTERPART = "machine", "counterpart"
 class Run:
     """A finished run, as a grader sees it: read-only views of the stored record (`record`)."""
 
-    def __init__(self, record: Mapping[str, Any]) -> None:
+    def __init__(
+        self, record: Mapping[str, Any], files: Callable[[], AbstractContextManager[Any]] | None = None
+    ) -> None:
         self.record = record
+        self._files = files
+
+    def workspace(self) -> AbstractContextManager[Any]:
+        """The files as the run left them, in a fresh directory with a sandbox of its own (a Workspace), for
+        the length of a `with`. What is done in it changes no other grader's, and is gone afterwards.
+
+        Raises MachineError where the run has no files, or they are not kept here.
+        """
+        if self._files is None:
+            raise MachineError("the files of a run are opened from the store, and there is none here")
+        return self._files()
 
     @property
     def output(self) -> str:

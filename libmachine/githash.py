@@ -32,6 +32,9 @@ def tree_data(entries: Iterable[tuple[str, str, str]]) -> bytes:
     return b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(oid) for mode, name, oid in rows)
 
 
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
 def tree_id(entries: Iterable[tuple[str, str, str]]) -> str:
     """Id (40 hex) of a tree. entries: (mode, name, id)."""
     return object_id("tree", tree_data(entries))

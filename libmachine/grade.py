@@ -20,6 +20,7 @@ from libmachine.judging import Judging
 from libmachine.load import Loaded
 from libmachine.record import SLACK, arrange
 from libmachine.redact import of_environment as redacted
+from libmachine.sandbox.rooms import Opener, opener
 from libmachine.splits import todays_cases
 from libmachine.store.store import Store
 
@@ -106,11 +107,13 @@ class Grading:
         keys = self.keys(run)
         return {g["criterion"]: g["key"] for g in card["grades"] if not g.get("error")} == keys
 
-    def grade(self, run: Record, known: Mapping[str, Record]) -> Record:
-        """A scorecard (without id) for a run. known: key -> grade that need not be made again."""
+    def grade(self, run: Record, known: Mapping[str, Record], files: Opener | None = None) -> Record:
+        """A scorecard (without id) for a run. known: key -> grade that need not be made again. files:
+        opens the directory that the run left."""
         keys = self.keys(run)
         unknown = [criterion for criterion in self.machine.criteria if keys[criterion.id] not in known]
-        made = self.ask([(criterion, self.machine.graders[criterion.id]) for criterion in unknown], Run(run))
+        asked = [(criterion, self.machine.graders[criterion.id]) for criterion in unknown]
+        made = self.ask(asked, Run(run, files))
         grades = []
         for criterion in self.machine.criteria:
             key = keys[criterion.id]
@@ -284,7 +287,7 @@ def grade_and_store(
             if grading.is_current(asked, card):
                 return arrange("run", {**asked, "scorecard": card}), False
             known = known_grades(store, run)
-        card = store.add_scorecard(redacted(plain(grading.grade(asked, known))))
+        card = store.add_scorecard(redacted(plain(grading.grade(asked, known, opener(store, asked)))))
     finally:
         store.release(claim)
     return arrange("run", {**asked, "scorecard": card}), True

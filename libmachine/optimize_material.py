@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from libmachine.canon import Record
+from libmachine.console import cut_middle
 from libmachine.define import Run, text_of
 from libmachine.folder import Criterion
 from libmachine.measure import passed_of, score_of
 from libmachine.stats import SLACK
 from libmachine.suite import mean_of
-from libmachine.tools import cut_middle
 
 ROOM = 60_000
 """Characters of the whole, unless told otherwise."""

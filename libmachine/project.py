@@ -23,7 +23,9 @@ class Project:
     places: tuple[str, ...]
 
     def open_store(self) -> Store:
-        """The project's store. It is made at the first write."""
+        """The project's store. It is made at the first write. What runs that crashed left of their
+        directories goes."""
+        _sweep(self.store)
         return Store(self.store, env.get("MACHINE_FSYNC") != "0", lambda: hide_from_git(self.store))
 
     def trained(self, adapter: str) -> str:
@@ -41,6 +43,17 @@ class Project:
                 file.write(data)
             os.rename(temporary, path)
         return path
+
+
+def _sweep(store: str) -> None:
+    try:
+        left = os.listdir(f"{store}/sandboxes")
+    except OSError:
+        return
+    if left:
+        from libmachine.sandbox import rooms  # not for each start
+
+        rooms.sweep(store)
 
 
 def find(workspace: str | None = None) -> Project:

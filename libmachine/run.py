@@ -22,9 +22,11 @@ from libmachine.harness.base import Engine, Sampling
 from libmachine.load import Loaded
 from libmachine.record import arrange
 from libmachine.redact import of_environment as redacted
+from libmachine.sandbox import rooms
+from libmachine.sandbox.workspace import why_not
 from libmachine.splits import Splits
 from libmachine.store.store import Store
-from libmachine.tools import Tool
+from libmachine.tools import NOTHING, Context, Tool
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,13 @@ class Runner:
     def _conditions(self) -> Record:
         """What decides an answer, but for the case and the trial."""
         sampling = {name: value for name, value in self.settings.sampling.record().items() if name != "seed"}
-        return {
+        # What is refused without isolation would be run with it: another answer. With it, and without
+        # a tool that acts on files, nothing is added.
+        acts = any(tool.workspace for tool in self.tools.values())
+        refusal = why_not() if acts else None
+        if refusal:
+            say(f"warning: {refusal}")
+        return ({"isolated": False} if refusal else {}) | {
             "machine": self.machine.name,
             "instructions": self.machine.instructions,
             "tools": [[tool.schema, tool.source()] for tool in self.tools.values()],
@@ -204,29 +212,33 @@ class Runner:
         For a turn of a conversation: case_input is what is asked in place of the case's own, turn
         enters the seed, tag adds to the loop's fields, finished: these, where nothing is to be asked.
         """
-        case, parts = job.case, {}
+        case = job.case
         tokens: list[str] = []
 
         def keep(values: dict[str, Any]) -> str:
             tokens.append(self.store.blob(canonical(values)))
             return tokens[-1]
 
-        if case.get("files"):
-            parts["before"] = self.store.files(redacted(case["files"]))
         seed = sent_seed(case["identity"], job.trial, self.settings.seed, *turn)
         sampling = replace(self.settings.sampling, seed=seed)
-        finished = finished or loop.run(
-            self.engine,
-            self.machine.instructions,
-            case if case_input is None else {"input": case_input},
-            self.tools,
-            sampling,
-            self.settings.limits,
-            job.trial,
-            keep,
-        )
-        if parts:
-            finished["workspace"] = {"before": parts["before"], "after": parts["before"]}
+
+        def looped(context: Context) -> Record:
+            return loop.run(
+                self.engine,
+                self.machine.instructions,
+                case if case_input is None else {"input": case_input},
+                self.tools,
+                sampling,
+                self.settings.limits,
+                job.trial,
+                keep,
+                context,
+            )
+
+        if finished is None:
+            finished, parts = in_its_room(self.store, case, self.tools, looped)
+        else:
+            parts = {}
         parts |= {f"tokens.{number}": oid for number, oid in enumerate(tokens)}
         run: Record = {
             "v": 1,
@@ -246,6 +258,28 @@ class Runner:
         run = redacted(plain(run))
         stored = self.store.add_run(run, job.base, parts)
         return arrange("run", {**stored, "split": self.splits.of(case["identity"])})
+
+
+def in_its_room(
+    store: Store, case: Mapping[str, Any], tools: Mapping[str, Tool], looped: Callable[[Context], Record]
+) -> tuple[Record, dict[str, str]]:
+    """What the loop gives, with the trees of the case's files before and after, and those to be stored.
+
+    A run has a directory of its own if a tool acts on one; without, its files stay as they came.
+    """
+    acts = any(tool.workspace for tool in tools.values())
+    if not acts and not case.get("files"):
+        return looped(NOTHING), {}
+    before = store.files(redacted(case.get("files") or {}))
+    after: str | None = before
+    if acts:
+        with rooms.room(store, before) as workspace:
+            finished = looped(Context(workspace))
+            after = rooms.keep(store, workspace)
+    else:
+        finished = looped(NOTHING)
+    trees = {"before": before} | ({"after": after} if after not in (None, before) else {})
+    return {**finished, "workspace": {"before": before, "after": after}}, trees
 
 
 def _case_of_run(case: Mapping[str, Any], case_input: Any) -> Record:

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from libmachine.canon import RecordError, canonical, hash_of, loads, plain
+from libmachine.console import cut_middle
 from libmachine.errors import MachineError
 from libmachine.redact import of_environment as redacted
+from libmachine.sandbox.workspace import Cut, Workspace
 
 RESULT_LIMIT = 50_000
 """Characters of a result that the model sees; the rest is cut out of the middle, visibly."""
@@ -35,6 +37,18 @@ class Outcome:
     duration_s: float
 
 
+@dataclass(frozen=True)
+class Context:
+    """What a run gives its tools. workspace: its directory, None where no tool asks for one. deadline:
+    when the run ends, by time.monotonic()."""
+
+    workspace: Workspace | None = None
+    deadline: float | None = None
+
+
+NOTHING = Context()
+
+
 class Tool:
     """A function on offer to the model. Raises MachineError if its signature cannot be described."""
 
@@ -47,7 +61,11 @@ class Tool:
                 f"tool '{self.name}' has no docstring; the model needs one to know what it does"
             )
         summary, notes = _docstring(doc)
-        self._model = _arguments_model(function, notes)
+        parameters_of = _signature(function)
+        self.workspace = next((p.name for p in parameters_of if p.annotation is Workspace), None)
+        """The argument that the run fills with its workspace and no model sees; None without one."""
+        shown = [parameter for parameter in parameters_of if parameter.name != self.workspace]
+        self._model = _arguments_model(self.name, shown, notes)
         parameters = self._model.model_json_schema()
         _untitle(parameters)
         parameters.setdefault("properties", {})
@@ -61,20 +79,31 @@ class Tool:
         is another machine to the key of a run."""
         return hash_of([self.schema, sources(self.function)])
 
-    def call(self, arguments: str) -> Outcome:
+    def call(self, arguments: str, context: Context = NOTHING) -> Outcome:
         """Call with the raw argument string of the model. What goes wrong is told, not raised."""
         started = time.monotonic()
         try:
             values = self._parse(arguments)
+            if self.workspace is not None:
+                values[self.workspace] = self._directory(context)
         except RecordError as error:
             return _failed(f"arguments of '{self.name}' {error}", started)
         try:
             result = self.function(**values)
             content = redacted(_as_text(result))
+        except MachineError as error:
+            return _failed(str(error), started)
         except (Exception, SystemExit) as error:
             return _failed(f"{type(error).__name__}: {error}", started)
         cut, truncated = cut_middle(content, RESULT_LIMIT)
+        truncated = truncated or isinstance(result, Cut)
         return Outcome(cut, True, None, truncated, time.monotonic() - started)
+
+    def _directory(self, context: Context) -> Workspace:
+        """The workspace of the run, whose commands end with the run."""
+        if context.workspace is None:
+            raise RecordError("cannot be used: this run has no workspace")
+        return context.workspace.until(context.deadline)
 
     def _parse(self, arguments: str) -> dict[str, Any]:
         import pydantic
@@ -169,14 +198,6 @@ def _as_text(result: Any) -> str:
     return "" if result is None else canonical(result).decode()
 
 
-def cut_middle(text: str, limit: int) -> tuple[str, bool]:
-    """Text of about limit characters, head and tail kept, and whether anything was cut out."""
-    if len(text) <= limit:
-        return text, False
-    half = limit // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters cut ...]\n{text[-half:]}", True
-
-
 def _docstring(doc: str) -> tuple[str, dict[str, str]]:
     """The description and the notes on arguments (`name: note` lines) of a docstring."""
     kept, notes = [], {}
@@ -189,16 +210,18 @@ def _docstring(doc: str) -> tuple[str, dict[str, str]]:
     return "\n".join(kept).strip(), notes
 
 
-def _arguments_model(function: Callable[..., Any], notes: dict[str, str]) -> Any:
+def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function, eval_str=True).parameters.values())
+    except (NameError, TypeError, ValueError) as error:
+        raise MachineError(f"tool '{function.__name__}': its signature cannot be read ({error})") from None
+
+
+def _arguments_model(name: str, parameters: list[inspect.Parameter], notes: dict[str, str]) -> Any:
     import pydantic
 
-    name = function.__name__
-    try:
-        signature = inspect.signature(function, eval_str=True)
-    except (NameError, TypeError, ValueError) as error:
-        raise MachineError(f"tool '{name}': its signature cannot be read ({error})") from None
     fields: dict[str, Any] = {}
-    for parameter in signature.parameters.values():
+    for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise MachineError(f"tool '{name}': argument '{parameter.name}' must be a plain named one")
         if parameter.annotation is parameter.empty:

@@ -3,9 +3,13 @@
 . "$(dirname "$0")/lib.sh"
 machine act
 cat >machines/act/machine.py <<'PY'
+import os
+import subprocess
 from typing import Literal
 
 from libmachine import Machine, check
+
+print("talk as it is loaded", flush=True)
 
 
 def add(a: int, b: int = 1, mood: Literal["calm", "wild"] = "calm") -> int:
@@ -37,7 +41,16 @@ def raw() -> bytes:
     return b"\xff\xfeok"
 
 
-machine = Machine(intent="x", tools=[add, boom, big, data, raw],
+def loud() -> str:
+    """Print where nobody should, by every way there is."""
+    print("talk by print")
+    os.write(1, b"talk by write\n")
+    subprocess.run(["echo", "talk by a child"], check=True)
+    os.system("echo talk by a shell")
+    return "said"
+
+
+machine = Machine(intent="x", tools=[add, boom, big, data, raw, loud],
                   graders={"good": check(lambda run: (all(c.ok for c in run.tool_calls), str(len(run.tool_calls))))})
 PY
 go() { printf '%s\n' "$1" >rules; machine-run act --harness scripted --model rules --no-resume "${@:2}" go >"$out" 2>"$err"; }
@@ -71,7 +84,7 @@ done <<'T'
 {"name":"add","arguments":{"a":"x"}}|a: Input should be a valid integer
 {"name":"add","arguments":{"a":1,"c":2}}|c: Extra inputs
 {"name":"boom","arguments":{"text":"it broke"}}|error: RuntimeError: it broke
-{"name":"nosuch","arguments":{}}|error: no tool 'nosuch'; there are: add, boom, big, data, raw
+{"name":"nosuch","arguments":{}}|error: no tool 'nosuch'; there are: add, boom, big, data, raw, loud
 T
 # arguments that were encoded twice are decoded twice
 go "$(call '{"name":"add","arguments":"\"{\\\"a\\\": 4}\""}')" || die
@@ -83,6 +96,12 @@ tool_text | grep -q 'characters cut' || die
 eq "$(jq .steps[0].tools[0].truncated "$out")" true
 go "$(call '{"name":"data","arguments":"{}"},{"name":"raw"}')" || die
 eq "$(tool_text)" $'{"a":null,"b":1}\n\xef\xbf\xbd\xef\xbf\xbdok'
+
+# what a machine's code and the programs it starts print is talk, and no part of the product
+go "$(call '{"name":"loud"}')" || die
+eq "$(tool_text)" said
+eq "$(lines "$out")" 1
+for way in "as it is loaded" "by print" "by write" "by a child" "by a shell"; do has "$err" "talk $way"; done
 
 # the ends of a run
 forever='{"match":"","replies":['

@@ -40,7 +40,9 @@ HEIGHTS = {name: height for height, names in enumerate(FLOORS.values()) for name
 # Who may import whom on the floor of parts. A new line here is a decision, not a formality.
 PARTS = {
     "splits": {"folder", "git"},
-    "project": {"git", "store"},
+    "project": {"git", "store", "sandbox"},
+    "sandbox": {"store"},
+    "tools": {"sandbox"},
     "load": {"folder", "harness"},
     "harness": {"folder", "tools", "prices"},
     "graders": {"folder", "harness", "tools"},

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from libmachine import define, env, errors, folder
+from libmachine import Workspace, define, env, errors, folder
 from libmachine.case import CASE_FIELDS
 from libmachine.cmd import COMMANDS, Command
 from libmachine.record import VERSIONS
@@ -316,6 +316,7 @@ def test_cases_in_machine_record_5() -> None:
         ("Run", tuple(name for name in vars(define.Run) if name[0] != "_")),
         ("Counterpart", tuple(define.Counterpart.__dataclass_fields__)),
         ("Turn", tuple(define.Turn.__dataclass_fields__)),
+        ("Workspace", ("directory", *(name for name in vars(Workspace) if name[0] != "_"))),
         ("ToolCall", tuple(define.ToolCall.__dataclass_fields__)),
     ],
 )

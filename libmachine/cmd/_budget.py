@@ -44,7 +44,7 @@ def _run(words: list[str], variables: dict[str, str]) -> int:
         try:
             # All descriptors that are open stay so, and the command stays in this process group:
             # it must not notice that anything stands before it.
-            process = subprocess.Popen(words, env=variables, close_fds=False)
+            process = subprocess.Popen(words, stdout=console.product(), env=variables, close_fds=False)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             console.say(f"fatal: cannot run '{console.safe(words[0])}': {(error.strerror or '').lower()}")

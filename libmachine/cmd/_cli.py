@@ -5,7 +5,6 @@ Imports nothing heavy: a filter in a pipe must start like one.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import signal
@@ -43,9 +42,10 @@ def entry(command: click.Command) -> Callable[[], int]:
         from click.exceptions import UsageError as Misuse
 
         try:
+            from libmachine import console
+
             context = command.make_context(command.name, sys.argv[1:])
-            # The product goes to descriptor 1 by Output. What a machine's code prints is talk.
-            with context, contextlib.redirect_stdout(sys.stderr):
+            with context, console.stdout_apart():
                 return command.invoke(context) or 0
         except Exit as leave:
             return leave.exit_code
@@ -188,10 +188,10 @@ class Output:
         """Print a whole line, newline included, at once."""
         if self.gone:
             return
-        from libmachine import jsonl
+        from libmachine import console, jsonl
 
         try:
-            jsonl.write(1, data)
+            jsonl.write(console.product(), data)
         except OSError as error:
             self.gone = True
             self.error = None if isinstance(error, BrokenPipeError) else error

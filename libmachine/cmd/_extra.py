@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from libmachine import env
+from libmachine import console, env
 from libmachine.errors import MachineError
 
 NEEDED = ("tinker", "tinker_cookbook", "torch", "tokenizers")
@@ -26,6 +26,7 @@ def ensure(verb: str) -> None:
     """
     python = other()
     if python is not None:
+        os.dup2(console.product(), 1)
         os.execv(python, words(python, verb, sys.argv))
 
 

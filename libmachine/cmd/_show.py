@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import sys
 import threading
@@ -22,8 +23,18 @@ from libmachine.store.store import Store
 from libmachine.tables import schema
 
 
-def main(workspace: str | None, what: str | None, messages: bool, schema: str | None, as_json: bool) -> int:
+def main(
+    workspace: str | None,
+    what: str | None,
+    messages: bool,
+    diff: bool,
+    checkout: str | None,
+    schema: str | None,
+    as_json: bool,
+) -> int:
     """Show."""
+    if sum((messages, diff, checkout is not None, schema is not None)) > 1:
+        raise UsageError("--messages, --diff, --checkout and --schema are different things; give one")
     output = _cli.Output(threading.Event())
     if schema is not None:
         output.write(canonical(_schema(schema)) + b"\n")
@@ -34,6 +45,9 @@ def main(workspace: str | None, what: str | None, messages: bool, schema: str | 
     store = project.open_store()
     try:
         record = with_marks(resolve(what, store, project), store)
+        if diff or checkout is not None:
+            _files(what, record, store, output) if diff else _check_out(what, record, store, checkout or "")
+            return _cli.Tally(output.stop).code(output=output)
     finally:
         store.close()
     if messages:
@@ -51,6 +65,43 @@ def _schema(kind: str) -> Record:
     if kind not in VERSIONS:
         raise UsageError(f"'{kind}' is no record type; there are: {', '.join(VERSIONS)}")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": kind, **schema(kind)}
+
+
+def _trees(what: str, record: Record) -> tuple[str, str]:
+    """The trees of the files before and after a run."""
+    trees = record.get("workspace") if record["type"] == "run" else None
+    if not trees:
+        why = "had no files" if record["type"] == "run" else f"is a {record['type']}; only a run has files"
+        raise MachineError(f"'{what}' {why}")
+    if trees.get("after") is None:
+        raise MachineError(
+            f"what '{what}' left was too much to be kept; its files before it are {trees['before']}"
+        )
+    return trees["before"], trees["after"]
+
+
+def _files(what: str, record: Record, store: Store, output: _cli.Output) -> None:
+    """Print what a run changed; nothing if it changed nothing."""
+    from libmachine.sandbox.diff import patch
+
+    for piece in patch(*_trees(what, record), store.read_blob):
+        if console.is_terminal(1):
+            piece = console.safe(piece.decode("utf-8", "replace")).encode()
+        output.write(piece)
+
+
+def _check_out(what: str, record: Record, store: Store, directory: str) -> None:
+    """Write the files that a run left into a directory that is empty or not there."""
+    from libmachine.sandbox import trees
+    from libmachine.sandbox.files import Root
+
+    _, after = _trees(what, record)
+    os.makedirs(directory, exist_ok=True)
+    if os.listdir(directory):
+        raise MachineError(f"'{directory}' is not empty; name a directory that is, or a new one")
+    with Root(directory) as root:
+        trees.put(root, after, store.read_blob)
+    console.say(f"the files of run {record['id'][:12]} are in '{directory}'")
 
 
 def resolve(what: str, store: Store, project: Project) -> Record:

@@ -13,6 +13,8 @@ from libmachine.cmd import _cli
 @_cli.workspace_option
 @click.argument("what", required=False, metavar="ID|NAME@{N}")
 @click.option("--messages", is_flag=True, help="Show the conversation, for reading.")
+@click.option("--diff", is_flag=True, help="Show what the run changed in its files, as a patch.")
+@click.option("--checkout", metavar="DIR", help="Write the files that the run left into DIR, new or empty.")
 @click.option(
     "--schema", metavar="TYPE", help="Print the JSON Schema of a record type instead: run, scorecard."
 )

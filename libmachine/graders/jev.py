@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libmachine.canon import Record, canonical, hash_of
+from libmachine.console import cut_middle
 from libmachine.define import Question, Run
 from libmachine.errors import ContextOverflow, ProviderError
 from libmachine.folder import Criterion
@@ -21,7 +22,6 @@ from libmachine.graders import judge
 from libmachine.graders.check import Mark
 from libmachine.harness.base import Engine, Request, Sampling
 from libmachine.harness.jev import PREFIX, TIMEOUT_S
-from libmachine.tools import cut_middle
 
 STATE_LIMIT = 90_000
 """Characters of a run that are sent: 32,000 tokens are the most for it and the longest question."""

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libmachine.canon import Record, canonical, hash_of, plain
+from libmachine.console import cut_middle
 from libmachine.define import MACHINE, Run, text_of
 from libmachine.errors import ContextOverflow, ProviderError
 from libmachine.folder import Criterion
 from libmachine.graders.verdict import parse_verdict, read_verdict
 from libmachine.harness.base import Engine, Message, Request, Sampling
-from libmachine.tools import cut_middle
 
 TRIES = 3
 TIMEOUT_S = 300.0

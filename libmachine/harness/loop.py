@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from libmachine.canon import Record, now, plain, usd
@@ -17,7 +17,7 @@ from libmachine.case import as_messages
 from libmachine.define import text_of
 from libmachine.errors import ContextOverflow, Refused
 from libmachine.harness.base import Completion, Engine, Message, Request, Sampling
-from libmachine.tools import Outcome, Tool, unknown
+from libmachine.tools import NOTHING, Context, Outcome, Tool, unknown
 
 STATUS = {
     "stop": "ok",
@@ -48,11 +48,13 @@ def run(
     limits: Limits,
     trial: int,
     keep_tokens: Callable[[dict[str, Any]], str] | None = None,
+    context: Context = NOTHING,
 ) -> Record:
     """Run one case and return the fields of a run that the loop decides.
 
     Never raises for what an engine or a tool does: that becomes `status` and `error`.
     keep_tokens: stores a step's token ids and log-probabilities, returns their blob id.
+    context: what the tools act on.
     """
     messages: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
     messages += [dict(message) for message in as_messages(case["input"])]
@@ -92,7 +94,7 @@ def run(
             stop_reason = completion.finish_reason if completion.finish_reason in STATUS else "stop"
             break
         for call in calls:
-            outcome = _use(call, tools)
+            outcome = _use(call, tools, replace(context, deadline=deadline))
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": outcome.content})
             step["tools"].append(_tool_use(call, outcome))
     finished: Record = {
@@ -112,10 +114,10 @@ def run(
     return finished
 
 
-def _use(call: Mapping[str, Any], tools: Mapping[str, Tool]) -> Outcome:
+def _use(call: Mapping[str, Any], tools: Mapping[str, Tool], context: Context) -> Outcome:
     name = call["function"]["name"]
     tool = tools.get(name)
-    return tool.call(call["function"]["arguments"]) if tool else unknown(name, list(tools))
+    return tool.call(call["function"]["arguments"], context) if tool else unknown(name, list(tools))
 
 
 def _tool_use(call: Mapping[str, Any], outcome: Outcome) -> Record:

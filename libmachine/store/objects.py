@@ -18,12 +18,19 @@ from libmachine.store import disk
 from libmachine.store.layout import temporary
 
 
-def tree_entries(data: bytes) -> Iterator[tuple[str, str]]:
-    """(name, id) of each entry of a tree."""
+def tree_rows(data: bytes) -> Iterator[tuple[str, str, str]]:
+    """(mode, name, id) of each entry of a tree; bytes of a name that are no UTF-8 are surrogates."""
     while data:
         head, _, rest = data.partition(b"\0")
-        yield head.partition(b" ")[2].decode("utf-8", "replace"), rest[:20].hex()
+        mode, _, name = head.partition(b" ")
+        yield mode.decode("ascii", "replace"), name.decode("utf-8", "surrogateescape"), rest[:20].hex()
         data = rest[20:]
+
+
+def tree_entries(data: bytes) -> Iterator[tuple[str, str]]:
+    """(name, id) of each entry of a tree, for reading: what is no UTF-8 shows as a replacement."""
+    for _, name, oid in tree_rows(data):
+        yield name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), oid
 
 
 class Objects:

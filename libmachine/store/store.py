@@ -72,8 +72,8 @@ class Store:
 
     # writing -----------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """Make the store before this process writes for the first time."""
+    def prepare(self) -> None:
+        """Make the store, if it is not there, before this process writes for the first time."""
         if self._ready:
             return
         with self._lock:
@@ -84,12 +84,12 @@ class Store:
 
     def blob(self, data: bytes) -> str:
         """Store bytes that belong to a record; returns their id."""
-        self._prepare()
+        self.prepare()
         return self.objects.blob(data)
 
     def files(self, files: dict[str, str]) -> str:
         """Store files (path -> text); returns the id of their tree."""
-        self._prepare()
+        self.prepare()
         return self.objects.files(files)
 
     def add_run(self, run: Record, base: str, parts: dict[str, str] | None = None) -> Record:
@@ -299,7 +299,7 @@ class Store:
         A byte of the file `claims` is locked, which the kernel undoes when the holder dies.
         """
         with self._lock:
-            self._prepare()
+            self.prepare()
             if key in self._held:
                 return False
             if self._claims is None:
