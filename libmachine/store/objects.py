@@ -109,7 +109,8 @@ class Objects:
                 names = os.listdir(f"{self.directory}/objects/pack")
             except FileNotFoundError:
                 names = []
-            if not any(name.endswith(".idx") for name in names):
+            lent = os.path.exists(f"{self.directory}/objects/info/alternates")
+            if not lent and not any(name.endswith(".idx") for name in names):
                 return ()
             import pygit2
 
@@ -117,16 +118,21 @@ class Objects:
         return self._packs
 
     def _read_packed(self, oid: str) -> tuple[str, bytes]:
-        packs = self._packed()
-        if not packs:
-            raise KeyError(oid)
-        import pygit2
+        wrong: Exception = KeyError(oid)
+        for _ in range(2):
+            packs = self._packed()
+            if not packs:
+                raise KeyError(oid)
+            import pygit2
 
-        try:
-            kind, data = packs.read(oid)
-        except KeyError:
-            raise
-        except pygit2.GitError as error:
-            raise MachineError(f"object {oid} is damaged ({error}); machine-fsck says what it was") from None
-        names = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
-        return names[int(kind)], data
+            try:
+                kind, data = packs.read(oid)
+            except (KeyError, pygit2.GitError) as error:
+                wrong = error
+                self._packs = None  # machine-gc may have put its pack into another meanwhile: look anew
+                continue
+            names = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+            return names[int(kind)], data
+        if isinstance(wrong, KeyError):
+            raise wrong
+        raise MachineError(f"object {oid} is damaged ({wrong}); machine-fsck says what it was") from None
