@@ -7,6 +7,7 @@ for the file meanwhile finds the pack. After a kill -9 anywhere the next one goe
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -62,6 +63,7 @@ def collect(
         folded = chain.fold(directory, objects, f"{directory}/records", fsync)
     except KeyError as error:
         raise MachineError(f"object {error.args[0]} of a chain is missing; machine-fsck --repair") from None
+    packs.remove_loose(directory, _twice(directory, objects), step)
     found = dict.fromkeys(packs.loose(directory))
     old = _small(directory, len(found))
     for pack in old:
@@ -76,17 +78,33 @@ def collect(
     return folded
 
 
+def _twice(directory: str, objects: Objects) -> list[str]:
+    """The loose objects that a pack has too, and sound: whoever was to remove them died, or wrote them again."""
+    packed = {oid for pack in packs.packs(directory) for oid in packs.ids(pack)}
+    found = []
+    for oid in packs.loose(directory) if packed else ():
+        if oid in packed:
+            try:
+                objects.read_packed(oid)
+            except (KeyError, MachineError):
+                continue
+            found.append(oid)
+    return found
+
+
 def _small(directory: str, more: int) -> list[str]:
     """The packs that go into the new one: so many that each that stays has twice as many objects as
-    all that are smaller. So an object is packed again a few times only, and packs stay few."""
-    counted = sorted((len(packs.ids(pack)), pack) for pack in packs.packs(directory))
-    taken: list[str] = []
-    total = more
-    for number, pack in counted:
-        if number >= 2 * total or not total:
+    all that are smaller. So an object is packed again a few times only, and packs stay few. And those
+    that have an object in common: who made one of the other died."""
+    contents = {pack: packs.ids(pack) for pack in packs.packs(directory)}
+    had = Counter(oid for ids in contents.values() for oid in ids)
+    taken = [pack for pack, ids in contents.items() if any(had[oid] > 1 for oid in ids)]
+    total = more + sum(len(contents[pack]) for pack in taken)
+    for pack in sorted(contents.keys() - set(taken), key=lambda pack: len(contents[pack])):
+        if total and len(contents[pack]) >= 2 * total:
             break
         taken.append(pack)
-        total += number
+        total += len(contents[pack])
     return taken if more or len(taken) > 1 else []
 
 

@@ -87,7 +87,7 @@ class Objects:
             with open(self.path(oid), "rb") as file:
                 packed = file.read()
         except FileNotFoundError:
-            return self._read_packed(oid)
+            return self.read_packed(oid)
         try:
             head, _, data = zlib.decompress(packed).partition(b"\0")
         except zlib.error as error:
@@ -117,7 +117,8 @@ class Objects:
             self._packs = pygit2.Odb(f"{self.directory}/objects")
         return self._packs
 
-    def _read_packed(self, oid: str) -> tuple[str, bytes]:
+    def read_packed(self, oid: str) -> tuple[str, bytes]:
+        """(kind, data) of an object as a pack has it. Raises as `read`."""
         wrong: Exception = KeyError(oid)
         for _ in range(2):
             packs = self._packed()

@@ -123,6 +123,8 @@ def finish_half(directory: str) -> list[str]:
         disk.step()
         if plumb.run(directory, "--git-dir=.", "index-pack", path).code:
             bad.append(path)
+        else:
+            os.chmod(f"{path[:-5]}.idx", 0o400)
     return bad
 
 

@@ -203,7 +203,7 @@ class _Work:
             for finding in [finding for finding in wrong if finding.kind == "run-unknown"]:
                 self.outcomes[finding] = "mended"
                 wrong.remove(finding)
-        if row is None or any(f.kind in _ASIDE or (f.kind in _LOST and f.part is None) for f in wrong):
+        if row is None or any(map(_is_useless, wrong)):
             self.outcomes |= dict.fromkeys(wrong, "aside")
             return None
         row = _without(row, wrong)
@@ -239,6 +239,10 @@ class _Work:
                     if row is not None and row["machine"] == machine and all(f.part for f in wrong):
                         lost[oid] = _without(row, wrong)
             order.append(list(dict.fromkeys(reversed(ids))))
+        gone = {f.oid for found in at.values() for f in found if _is_useless(f)}
+        there = (known - gone) | lost.keys()
+        for oid in [oid for oid, row in lost.items() if row.get("run", oid) not in there]:
+            del lost[oid]  # a scorecard, and its run is lost for good
         for finding in lacking:
             self.outcomes[finding] = "mended" if finding.oid in lost else "aside"
             if finding.oid not in lost and finding.place:
@@ -283,6 +287,11 @@ class _Work:
             self.outcomes.setdefault(finding, "mended" if finding.place in valid else "left")
 
 
+def _is_useless(finding: Finding) -> bool:
+    """Is a line with this finding of no use?"""
+    return finding.kind in _ASIDE or (finding.kind in _LOST and finding.part is None)
+
+
 def _without(row: log.Row, wrong: list[Finding]) -> log.Row:
     """A row without the parts that are lost."""
     gone = {finding.part for finding in wrong if finding.kind in _LOST}
@@ -310,32 +319,36 @@ def _placed(
     """Lines with those that were lost, each behind the one before it on its chain."""
     if not lost:
         return lines
+    ids = [_id_of(line) for _, line in lines]
+    stays = {*ids, *lost}
     behind: dict[str | None, list[str]] = {}
     for order in chained:
         before: str | None = None
         for oid in order:
             if oid in lost:
                 behind.setdefault(before, []).append(oid)
-            before = oid
+            if oid in stays:
+                before = oid
     placed: list[tuple[int | None, bytes]] = []
-    there = set(lost)
 
     def put(oid: str | None) -> None:
         waiting = list(reversed(behind.pop(oid, [])))
         while waiting:
             following = waiting.pop()
-            if following in there:
-                there.discard(following)
-                placed.append((None, orjson.dumps(lost[following], option=orjson.OPT_APPEND_NEWLINE)))
-                waiting += reversed(behind.pop(following, []))
+            placed.append((None, orjson.dumps(lost[following], option=orjson.OPT_APPEND_NEWLINE)))
+            waiting += reversed(behind.pop(following, []))
 
     put(None)
-    for offset, line in lines:
+    for oid, (offset, line) in zip(ids, lines, strict=True):
         placed.append((offset, line))
-        try:
-            put(orjson.loads(line).get("id"))
-        except (orjson.JSONDecodeError, AttributeError):
-            continue
-    for before in list(behind):  # behind one that is lost for good
-        put(before)
+        if oid is not None:
+            put(oid)
     return placed
+
+
+def _id_of(line: bytes) -> str | None:
+    try:
+        found = orjson.loads(line).get("id")
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    return found if isinstance(found, str) else None
