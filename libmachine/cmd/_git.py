@@ -31,6 +31,8 @@ def runs_remote(project: Project) -> str | None:
     chosen = done.out.decode("utf-8", "surrogateescape").rstrip("\n")
     if done.code or not chosen:
         return None
+    if chosen.startswith("-"):
+        raise MachineError(f"machine.runs is '{chosen}', which is no remote; git config machine.runs URL")
     named = plumb.run(project.root, "remote", "get-url", "--push", "--", chosen)
     if not named.code:
         chosen = named.out.decode("utf-8", "surrogateescape").rstrip("\n")

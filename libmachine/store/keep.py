@@ -101,7 +101,7 @@ def _tail(directory: str, fd: int, end: int, fsync: bool) -> Iterator[tuple[int,
     data = os.pread(fd, size - end, end) if size > end else b""
     whole = data.rfind(b"\n") + 1
     if data[whole:]:
-        set_aside(directory, data[whole:], "torn-end", fsync)
+        set_aside(directory, data[whole:], "log-torn-end", fsync)
     for line in data[:whole].splitlines(keepends=True):
         yield end, line
         end += len(line)

@@ -60,9 +60,7 @@ class Remote(NamedTuple):
 
 
 def remote_of(url: str, extra: Mapping[str, str]) -> Remote:
-    """The remote at a URL or path. Raises MachineError for what is none."""
-    if not url or url.startswith("-"):
-        raise MachineError(f"machine.runs is '{url}', which is no remote; git config machine.runs URL")
+    """The remote at a URL or path."""
     return Remote(beside_of(url), url, extra)
 
 
