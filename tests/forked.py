@@ -87,7 +87,16 @@ def _serve() -> None:
         import_module(f"libmachine.cmd.{verb}")
     for name in ("_run", "_grade", "_select", "_runs", "_show", "_fsck", "_forget", "_sync"):
         import_module(f"libmachine.cmd.{name}")
-    for name in ("store.repair", "store.share", "store.gc", "harness.scripted", "harness.echo", "project", "tools", "graders.check"):
+    for name in (
+        "store.repair",
+        "store.share",
+        "store.gc",
+        "harness.scripted",
+        "harness.echo",
+        "project",
+        "tools",
+        "graders.check",
+    ):
         import_module(f"libmachine.{name}")
     import pydantic  # noqa: F401
     import pygit2  # noqa: F401

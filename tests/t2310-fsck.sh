@@ -106,6 +106,10 @@ expect 0 machine-fsck; has "$out" "note: temp-left: unfinished write 'tmp/1-1-1'
 has "$out" "tmp_pack_x"; eq "$(lines "$out")" 3
 expect 0 machine-fsck --repair; eq "$(wc -c <"$out")" 0; eq "$(find .machine/tmp -mindepth 1 | wc -l)" 0; back
 
+mkdir .machine/objects/00 2>/dev/null; for n in $(seq 2000); do : >.machine/objects/00/$(printf '%038d' $n); done; chmod -R go= .machine/objects/00
+expect 0 machine-fsck; grep -q "^note: gc-worth: .*; machine-gc$" "$out" || die "no hint"
+machine-doctor >"$out" 2>"$err"; has "$out" "objects lie in files of their own"; has "$out" "-> machine-gc"; back
+
 # --- notes of the project -----------------------------------------------------------------------------
 version=$(python3 -c "print('1' * 40)")
 echo '{"fine": 1}' | git notes --ref=machine add -F - "$(git rev-parse HEAD^{tree})"; expect 0 machine-fsck

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forked import Commands, Done
-from test_store import answers, card, chained, damage, findings, git, opened, put, run
+from test_store import answers, card, chained, damage, findings, git, opened, run
 
 from libmachine.canon import hash_of
-from libmachine.store import chain, gc, keep, log, packs
+from libmachine.store import gc, keep, log, packs
+from libmachine.store.findings import KINDS
 from libmachine.store.objects import Objects
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,6 +108,11 @@ def mentions(store: Path, text: str) -> list[str]:
         if text in git(str(store), "cat-file", "-p" if kind == "tree" else kind, oid):
             found.append(f"{kind} {oid}")
     return found
+
+
+def test_the_page_lists_every_kind() -> None:
+    page = (ROOT / "man" / "machine-fsck.1").read_text()
+    assert re.findall(r"^\.It Cm (\S+)$", page, re.M) == list(KINDS)
 
 
 # kill -9 ---------------------------------------------------------------------------------

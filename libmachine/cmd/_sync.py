@@ -47,4 +47,4 @@ def _runs(where: project.Project, tally: _cli.Tally) -> tuple[str, dict[str, Any
     shared = share.share(where.store, remote, env.get("MACHINE_FSYNC") != "0")
     for refused in shared.refused:
         tally.note(f"refused: {refused.oid} of {refused.machine}: {refused.why}")
-    return url, share.counts(shared)
+    return remote.shown, share.counts(shared)

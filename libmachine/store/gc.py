@@ -79,7 +79,7 @@ def collect(
 
 
 def _twice(directory: str, objects: Objects) -> list[str]:
-    """The loose objects that a pack has too, and sound: whoever was to remove them died, or wrote them again."""
+    """The loose objects that a pack has too, and sound: they were written again, or who removed them died."""
     packed = {oid for pack in packs.packs(directory) for oid in packs.ids(pack)}
     found = []
     for oid in packs.loose(directory) if packed else ():

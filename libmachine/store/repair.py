@@ -339,10 +339,10 @@ def _placed(
             waiting += reversed(behind.pop(following, []))
 
     put(None)
-    for oid, (offset, line) in zip(ids, lines, strict=True):
+    for name, (offset, line) in zip(ids, lines, strict=True):
         placed.append((offset, line))
-        if oid is not None:
-            put(oid)
+        if name is not None:
+            put(name)
     return placed
 
 

@@ -26,7 +26,7 @@ from libmachine.git.sync import TRANSPORT, beside_of
 from libmachine.record import VERSIONS
 from libmachine.store import chain, forget, fsck, keep, layout, log, packs, ref
 from libmachine.store.objects import Objects, tree_entries
-from libmachine.store.share_push import push, tracking
+from libmachine.store.share_push import Remote, push, tracking
 
 _ATTEMPTS = 10
 _SPECS = ("+refs/runs/*/-/chain:refs/runs/*/-/chain",)
@@ -51,14 +51,6 @@ class Shared:
         self.attempts = 0
 
 
-class Remote(NamedTuple):
-    """name: as refs of it are kept here. url: where it is. extra: variables that reach it."""
-
-    name: str
-    url: str
-    extra: Mapping[str, str]
-
-
 def remote_of(url: str, extra: Mapping[str, str]) -> Remote:
     """The remote at a URL or path."""
     return Remote(beside_of(url), url, extra)
@@ -77,9 +69,9 @@ def share(directory: str, remote: Remote, fsync: bool) -> Shared:
             shared.attempts = attempt
             with fetched(directory, remote) as place:
                 theirs = _take_in(directory, place, remote, shared, fsync)
-            if push(directory, remote.url, remote.name, remote.extra, theirs, shared.went, fsync):
+            if push(directory, remote, theirs, shared.went, fsync):
                 return shared
-    raise MachineError(f"'{remote.url}' moved on at each of {_ATTEMPTS} attempts; try again")
+    raise MachineError(f"'{remote.shown}' moved on at each of {_ATTEMPTS} attempts; try again")
 
 
 @contextmanager
@@ -102,7 +94,7 @@ def fetched(directory: str, remote: Remote, anew: bool = False) -> Iterator[str]
             place, "--git-dir=.", *TRANSPORT, "fetch", *words, "--", remote.url, *_SPECS, extra=remote.extra
         )
         if done.code:
-            raise MachineError(f"cannot fetch runs from '{remote.url}': {done.reason()}")
+            raise MachineError(f"cannot fetch runs from '{remote.shown}': {done.reason()}")
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -144,7 +136,7 @@ def _take_in(directory: str, place: str, remote: Remote, shared: Shared, fsync: 
         try:
             history = list(chain.history(objects, tip, known.values()))
         except (KeyError, ValueError, IndexError, MachineError) as error:
-            raise MachineError(f"'{remote.url}' has no chain at {chain.ref_of(machine)}: {error}") from None
+            raise MachineError(f"'{remote.shown}' has no chain at {chain.ref_of(machine)}: {error}") from None
         for _, entries in reversed(history):
             _sort(machine, entries, objects, here, forgotten, arrival, shared)
     new = [oid for oid in _all(place) if oid not in arrival.barred - arrival.needed]

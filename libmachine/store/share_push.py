@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -16,19 +17,26 @@ from libmachine.store.objects import Objects
 _BATCH = 2000
 
 
+class Remote(NamedTuple):
+    """name: as refs of it are kept here. url: where it is. extra: variables that reach it."""
+
+    name: str
+    url: str
+    extra: Mapping[str, str]
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without the name and password that a URL may hold."""
+        return re.sub(r"//[^/@]*@", "//", self.url)
+
+
 def tracking(remote: str, machine: str) -> str:
     """The ref that says what of a remote's chain was taken in."""
     return chain.ref_of(machine).replace("refs/runs/", f"refs/runs-remotes/{remote}/", 1)
 
 
 def push(
-    directory: str,
-    url: str,
-    name: str,
-    extra: Mapping[str, str],
-    theirs: Mapping[str, str],
-    went: dict[str, int],
-    fsync: bool,
+    directory: str, remote: Remote, theirs: Mapping[str, str], went: dict[str, int], fsync: bool
 ) -> bool:
     """Send what the remote lacks. False if it has moved since it was fetched; then nothing was sent.
 
@@ -38,7 +46,7 @@ def push(
     path = f"{directory}/records"
     objects = Objects(directory, fsync)
     end = log.size(path)
-    tips, sent = _commits(directory, objects, name, theirs, end)
+    tips, sent = _commits(directory, objects, remote.name, theirs, end)
     if tips:
         words = ["--porcelain", "--atomic", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]
         words += ["--no-signed", "--quiet", "--receive-pack=git-receive-pack"]
@@ -46,19 +54,21 @@ def push(
         words += [f"--force-with-lease={to}:{theirs.get(machine, '')}" for to, machine in refs.items()]
         specs = [f"{tips[machine]}:{to}" for to, machine in refs.items()]
         disk.step()
-        done = plumb.run(directory, "--git-dir=.", *TRANSPORT, "push", *words, "--", url, *specs, extra=extra)
+        done = plumb.run(
+            directory, "--git-dir=.", *TRANSPORT, "push", *words, "--", remote.url, *specs, extra=remote.extra
+        )
         if done.code:
             told = done.out.decode("utf-8", "replace")
             if "stale info" in told or "cannot lock ref" in told or "fetch first" in told:
                 return False
             why = [line for line in told.splitlines() if line.startswith("!") and "atomic" not in line]
             raise MachineError(
-                f"cannot send runs to '{url}': {why[0].split(chr(9))[-1] if why else done.reason()}"
+                f"cannot send runs to '{remote.shown}': {why[0].split(chr(9))[-1] if why else done.reason()}"
             )
     with chain.locked(directory):
         for machine, tip in tips.items():
-            ref.write(directory, tracking(name, machine), tip, fsync)
-    _note(directory, name, {**theirs, **tips}, end, fsync)
+            ref.write(directory, tracking(remote.name, machine), tip, fsync)
+    _note(directory, remote.name, {**theirs, **tips}, end, fsync)
     for kind, number in sent.items():
         went[kind] = went.get(kind, 0) + number
     return True
