@@ -18,15 +18,15 @@ break_at() { chmod u+w "$1"; printf '\x55' | dd of="$1" bs=1 seek="$2" conv=notr
 expect 0 machine-fsck; eq "$(wc -c <"$out")" 0
 cp -r .machine ../sound
 log=.machine/records
-# planted KIND [HOW]: fsck names it; --repair answers HOW (mended, aside, left), after which fsck is clean
-# unless it is left
+# planted KIND [HOW [NUMBER]]: --repair finds so many of a kind, answers HOW (mended, aside, left) to one of
+# them, and finds nothing after it, unless it is left
 planted() { kind=$1 how=${2:-mended}
-  expect 1 machine-fsck --json; hasnt "$err" Traceback; eq "$(jq -r '.findings[].kind' "$out" | grep -cx "$kind")" "${3:-1}"
-  eq "$(jq -r '.faults' "$out")" "$(jq '[.findings[]|select(.note|not)]|length' "$out")"
   if [ "$how" = left ]; then code=1; else code=0; fi
-  expect $code machine-fsck --repair
-  case $how in aside) has "$out" "set aside: $kind: " ;; *) has "$out" "$how: $kind: " ;; esac
-  cp "$out" $f/told; [ $code = 1 ] || { ! grep -v '^mended: \|^set aside: ' "$out" || die "not clean"; }
+  expect $code machine-fsck --repair --json; hasnt "$err" Traceback
+  jq -r '.findings[] | select(.outcome) | "\(.outcome): \(.kind): \(.text)"' "$out" >$f/told
+  grep -q "^$how: $kind: ." $f/told || die "no $kind $how"
+  eq "$(grep -c "^[a-z]*: $kind: " $f/told)" "${3:-1}"
+  eq "$(jq '.faults' "$out")" "$(jq '[.findings[] | select(.outcome == null and (.note | not))] | length' "$out")"
   store_git fsck --strict --full >"$out" 2>&1 || [ -n "${4:-}" ] || die "git fsck"; }
 back() { chmod -R u+w .machine; rm -rf .machine; cp -r ../sound .machine; }
 rows() { machine-runs --json 2>/dev/null | wc -l | tr -d ' '; }
@@ -36,15 +36,17 @@ same_runs() { machine-runs --json >$f/now 2>/dev/null; same $f/listed $f/now; }
 # (that a second --repair finds nothing to do is in test_keepers.py)
 # a flipped byte, and another copy in a pack, on the remote, nowhere
 store_git repack -a -q; break_at "$(loose "${ids[1]}")" 30; planted object-damaged; same_runs
-grep -q "^mended: object-damaged: log line at byte [0-9]*: run ${ids[1]}: " $f/told || die told; [ -e .machine/aside/"${ids[1]}" ] || die "deleted"; back
+has $f/told "object-damaged: run ${ids[1]}: "; [ -e .machine/aside/"${ids[1]}" ] || die "deleted"; back
 git init -q --bare ../hub; git config machine.runs ../hub; expect 0 machine-sync --runs; cp -r .machine ../shared
 break_at "$(loose "${ids[1]}")" 30; planted object-damaged; same_runs
 rm -f "$(loose "${ids[1]}")"; planted object-missing; same_runs
 blob=$(store_git rev-parse "$tree:a/b.txt"); rm -f "$(loose "$blob")"; planted workspace-dangling; same_runs; back
 git config --unset machine.runs
 break_at "$(loose "${ids[1]}")" 30; planted object-damaged aside; eq "$(rows)" 2
-has .machine/aside/records "${ids[1]}"; has .machine/aside/records "$card"; has $f/told "run-unknown: log line"; back
-rm -f "$(loose "${ids[1]}")"; planted object-missing aside; eq "$(rows)" 2; back
+has .machine/aside/records "${ids[1]}"; has .machine/aside/records "$card"; has $f/told "aside: run-unknown: "; back
+rm -f "$(loose "${ids[1]}")"
+expect 1 machine-fsck; eq "$(cat "$out")" "object-missing: log line at byte $(sed -n 1p $log | wc -c): run ${ids[1]}: object is missing; machine-fsck --repair"
+expect 0 machine-fsck --repair; eq "$(lines "$out")" 2; has "$out" "set aside: object-missing: log line at byte "; has "$err" "2 runs, 2 scorecards; 0 faults"; eq "$(rows)" 2; back
 rm -f "$(loose "$blob")"; planted workspace-dangling aside; eq "$(rows)" 3; has .machine/aside/records "$tree"; back
 rm -f "$(loose "$tree")"; planted workspace-dangling aside; eq "$(rows)" 3; back
 # in a pack
@@ -54,7 +56,8 @@ at=$(store_git verify-pack -v "$pack" | awk -v id="${ids[2]}" '$1 == id { print 
 break_at "$pack" $((at + 20)); expect 1 machine-fsck; has "$out" "object-damaged: "; has "$out" "${ids[2]}"
 planted pack-damaged; has $f/told "object-damaged"; [ "$(rows)" -lt 3 ] || die "it cannot be read"
 ls .machine/aside/*.pack >/dev/null || die "the pack is gone"; back
-rm -rf .machine; cp -r ../packed .machine; break_at "${pack%.pack}.idx" 1200; planted pack-damaged; same_runs
+rm -rf .machine; cp -r ../packed .machine; rank=$(store_git show-index <"${pack%.pack}.idx" | cut -d' ' -f2 | sort | grep -n "${ids[1]}" | cut -d: -f1)
+break_at "${pack%.pack}.idx" $((1032 + 20 * rank - 15)); planted pack-damaged; same_runs
 rm -rf .machine; cp -r ../packed .machine; chmod u+w .machine/objects/pack/*; rm .machine/objects/pack/*.idx
 expect 1 machine-fsck; has "$out" "pack-half: "; planted pack-half; same_runs; back
 

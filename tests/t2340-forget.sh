@@ -37,6 +37,7 @@ tree=$(jq -r .workspace.before $f/runs | head -1); eq "$(store_git show "$tree:s
 eq "$(jq -c '[.id, .type, has("at"), has("by"), length]' .machine/forgotten | tr '\n' ' ')" '["'$id'","run",true,true,4] ["'$card'","scorecard",true,true,4] '
 eq "$(store_git log --format=%H refs/runs/say/-/chain | while read -r c; do store_git ls-tree --name-only $c; done | grep -c "$id")" 0
 expect 0 machine-forget "$id"; has "$err" "is forgotten already"; has "$out" "forgot: nothing"
+expect 3 machine-grade <$f/graded; has "$err" "run $id was forgotten here"; eq "$(mentions)" "" # nor does a file of it
 expect 128 machine-forget 0000000000; has "$err" "no record '0000000000'"
 expect 128 machine-forget -- --x; expect 129 machine-forget
 

@@ -119,21 +119,26 @@ class Objects:
 
     def read_packed(self, oid: str) -> tuple[str, bytes]:
         """(kind, data) of an object as a pack has it. Raises as `read`."""
-        wrong: Exception = KeyError(oid)
+        damage = None
         for _ in range(2):
             packs = self._packed()
             if not packs:
-                raise KeyError(oid)
+                break
             import pygit2
 
             try:
                 kind, data = packs.read(oid)
-            except (KeyError, pygit2.GitError) as error:
-                wrong = error
-                self._packs = None  # machine-gc may have put its pack into another meanwhile: look anew
-                continue
-            names = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
-            return names[int(kind)], data
-        if isinstance(wrong, KeyError):
-            raise wrong
-        raise MachineError(f"object {oid} is damaged ({wrong}); machine-fsck says what it was") from None
+            except KeyError:
+                damage = None
+            except pygit2.GitError as error:
+                damage = str(error)
+            else:
+                names = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+                return names[int(kind)], data
+            # machine-gc may have put its pack into another meanwhile: look anew. (libgit2 shares a pack
+            # among all who have it open, so the old one must go first.)
+            del packs
+            self._packs = None
+        if damage is None:
+            raise KeyError(oid)
+        raise MachineError(f"object {oid} is damaged ({damage}); machine-fsck says what it was")
