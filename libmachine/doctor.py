@@ -16,6 +16,7 @@ from libmachine.errors import MachineError
 from libmachine.load import load, names
 from libmachine.project import Project
 from libmachine.sandbox import choose
+from libmachine.store import gc
 from libmachine.store.store import Store
 
 
@@ -102,6 +103,8 @@ def _store(project: Project) -> Iterator[Finding]:
         )
     else:
         yield Finding("store", "ok", f"{project.store}: runs of {', '.join(machines) or 'no machine yet'}")
+    if number := gc.is_worth(project.store):
+        yield Finding("store", "missing", f"{number} objects lie in files of their own", "machine-gc")
 
 
 def _machines(project: Project) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-VERBS = ("run", "grade", "select", "runs", "show", "fsck")
+VERBS = ("run", "grade", "select", "runs", "show", "fsck", "gc", "forget", "sync")
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
@@ -85,11 +85,21 @@ def _serve() -> None:
 
     for verb in VERBS:
         import_module(f"libmachine.cmd.{verb}")
-    for name in ("_run", "_grade", "_select", "_runs", "_show"):
+    for name in ("_run", "_grade", "_select", "_runs", "_show", "_fsck", "_forget", "_sync"):
         import_module(f"libmachine.cmd.{name}")
-    for name in ("store.fsck", "harness.scripted", "harness.echo", "project", "tools", "graders.check"):
+    for name in (
+        "store.repair",
+        "store.share",
+        "store.gc",
+        "harness.scripted",
+        "harness.echo",
+        "project",
+        "tools",
+        "graders.check",
+    ):
         import_module(f"libmachine.{name}")
     import pydantic  # noqa: F401
+    import pygit2  # noqa: F401
 
     for line in sys.stdin.buffer:
         codes = _run(json.loads(line))

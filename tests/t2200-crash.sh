@@ -125,6 +125,10 @@ truncate -s -1 .machine/records
 called=$(calls)
 expect 0 $run < <(cat cases; echo '"one more"'); has "$err" "41 cases: 40 stored, 1 run"
 eq "$(calls)" $((called + 1))
+# but the first of the two hangs on the chain still, and the log can have it back
+expect 1 machine-fsck; has "$out" "log-lacks: record "; eq "$(lines "$out")" 1
+expect 0 machine-fsck --repair; has "$out" "mended: log-lacks: "
+eq "$(machine-runs --json 2>/dev/null | wc -l)" 42
 whole
 everything before
 

@@ -33,8 +33,8 @@ eq "$(store_git show "$before:a/b.txt")" deep
 expect 0 store_git log --all --format='%H %an %s'
 eq "$(lines "$out")" 2
 eq "$(store_git ls-tree --name-only refs/runs/say/-/chain~1 | sort | tr '\n' ' ')" \
-  "$( (jq -r .id $f/runs; echo "$id.before") | sort | tr '\n' ' ')"
-eq "$(store_git ls-tree --name-only refs/runs/say/-/chain | sort | tr '\n' ' ')" "$(jq -r .scorecard.id $f/graded | sort | tr '\n' ' ')"
+  "$( (jq -r .id $f/runs; echo "$id.before"; echo log.jsonl) | sort | tr '\n' ' ')"
+eq "$(store_git ls-tree --name-only refs/runs/say/-/chain | sort | tr '\n' ' ')" "$( (jq -r .scorecard.id $f/graded; echo log.jsonl) | sort | tr '\n' ' ')"
 # it travels as any repository does
 expect 0 store_git bundle create ../bundle --all
 expect 0 git clone -q --mirror ../bundle ../clone
@@ -156,7 +156,7 @@ chmod 600 "$loose"; : >"$loose"; planted "run $id: object $id is damaged"
 rm -f "$loose"; planted "run $id: object is missing"
 grep "\"id\":\"$card\"" ../sound/records | sed "s/$card/$(printf '%040d' 7)/" >>"$log"; planted "scorecard $(printf '%040d' 7): object is missing"
 head -c 100 ../sound/records >>"$log"; planted "torn line at byte"
-sed -i '2s/.*/{"type":"run"/' "$log"; planted "no JSON object" 2 # and its scorecard hangs in the air
+sed -i '2s/.*/{"type":"run"/' "$log"; planted "no JSON object" 3 # and its scorecard hangs in the air, and the chain knows it
 echo '{"type":"run","id":"x"}' >>"$log"; planted "'id' of the run row is no id"
 echo '{"type":"spaceship","id":"'"$id"'","machine":"say"}' >>"$log"; planted "unknown type 'spaceship'"
 forged=$(echo '{"v":1,"type":"run","machine":"say"}' | store_git hash-object -w --stdin)
@@ -171,7 +171,7 @@ sed -i '$s/"score":[0-9.]*/"score":0.25/' "$log"; planted "the log has score 0.2
 sed -i '1s/"machine":"say"/"machine":"..\/..\/..\/..\/tmp\/escape"/' "$log"; planted "the log has machine '../../../../tmp/escape'"
 tree=$(jq -r .workspace.before $f/runs | head -1); blob=$(store_git rev-parse "$tree:a/b.txt")
 rm -f ".machine/objects/${blob:0:2}/${blob:2}"; planted "object $blob is missing"
-echo x >.machine/tmp/1-1-1; expect 0 machine-fsck; has "$out" "note: unfinished write 'tmp/1-1-1'"; rm .machine/tmp/1-1-1
+echo x >.machine/tmp/1-1-1; expect 0 machine-fsck; has "$out" "note: temp-left: unfinished write 'tmp/1-1-1'"; rm .machine/tmp/1-1-1
 
 # --- damage does not spread ---------------------------------------------------------------------------
 # a name in the log that would leave the store leads nowhere

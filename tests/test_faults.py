@@ -126,7 +126,7 @@ def check(store: Path, killed: bool = False) -> None:
     """fsck finds nothing but what the next start mends: after an error nothing at all."""
     found = list(fsck.check(str(store), fsck.Report())) if store.exists() else []
     assert killed or not found, found
-    assert all("torn line" in line or line.startswith("note: unfinished write") for line in found), found
+    assert all(finding.kind in ("log-torn-end", "temp-left") for finding in found), found
 
 
 def faults(

@@ -49,6 +49,7 @@ PARTS = {
     "judging": {"folder", "graders", "harness"},
     "tinkerd": {"harness"},
     "budget": {"store", "harness", "prices"},
+    "store": {"git"},  # its keepers only: packs are made, and runs travel, by git
 }
 
 READS_ENVIRONMENT = ("env", "cmd")

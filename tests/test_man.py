@@ -48,7 +48,17 @@ NEEDED = {
     "5": {"NAME", "DESCRIPTION", "EXAMPLES", "SEE ALSO"},
     "7": {"NAME", "DESCRIPTION", "ENVIRONMENT", "FILES", "EXIT STATUS", "EXAMPLES", "SEE ALSO"},
 }
-ELSEWHERE = {"git", "git-cat-file", "git-fsck", "git-notes", "groff", "jq", "man", "mandoc"}
+ELSEWHERE = {
+    "git",
+    "git-cat-file",
+    "git-fsck",
+    "git-notes",
+    "git-pack-objects",
+    "groff",
+    "jq",
+    "man",
+    "mandoc",
+}
 NOT_OURS = {"HOME", "PATH", "XDG_CACHE_HOME"}
 MOST_COLUMNS = 100
 NAMES = ("Ada", "Bob", "Cem", "Dee", "Eli", "Fay", "Gus", "Hal")

@@ -44,4 +44,6 @@ COMMANDS = (
     Command("init", "porcelain", "make a project and its store"),
     Command("doctor", "porcelain", "say what works here and how to mend the rest"),
     Command("fsck", "porcelain", "check the store"),
+    Command("gc", "porcelain", "pack the store"),
+    Command("forget", "porcelain", "remove a run from the store for good"),
 )

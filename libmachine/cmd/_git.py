@@ -8,7 +8,9 @@ import re
 from libmachine.errors import MachineError
 from libmachine.gate import rule as gate_rule
 from libmachine.gate.proof import Policy
+from libmachine.git import plumb
 from libmachine.git.repository import Repository
+from libmachine.project import Project
 
 _TRANSPORT = re.compile(
     "SSH_AUTH_SOCK|SSH_ASKPASS|GIT_SSH|GIT_SSH_COMMAND|GIT_ASKPASS|GIT_TERMINAL_PROMPT|GIT_SSL_.*"
@@ -20,6 +22,22 @@ _TRANSPORT = re.compile(
 def transport() -> dict[str, str]:
     """What git needs to reach another host, and no more."""
     return {name: value for name, value in os.environ.items() if _TRANSPORT.fullmatch(name)}
+
+
+def runs_remote(project: Project) -> str | None:
+    """Where the runs of a project are shared: `git config machine.runs`, a URL, a path or the name of a
+    remote; None if it is not set. Raises MachineError outside a repository's reach."""
+    done = plumb.run(project.root, "config", "--get", "machine.runs")
+    chosen = done.out.decode("utf-8", "surrogateescape").rstrip("\n")
+    if done.code or not chosen:
+        return None
+    if chosen.startswith("-"):
+        raise MachineError(f"machine.runs is '{chosen}', which is no remote; git config machine.runs URL")
+    named = plumb.run(project.root, "remote", "get-url", "--push", "--", chosen)
+    if not named.code:
+        chosen = named.out.decode("utf-8", "surrogateescape").rstrip("\n")
+    is_path = "://" not in chosen and (os.path.isdir(f"{project.root}/{chosen}") or ":" not in chosen)
+    return os.path.abspath(f"{project.root}/{chosen}") if is_path and not chosen.startswith("/") else chosen
 
 
 def policy_of(repo: Repository, strict: bool, min_z: float, signed: bool) -> Policy:

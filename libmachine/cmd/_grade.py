@@ -17,6 +17,7 @@ from libmachine.load import load
 from libmachine.project import Project
 from libmachine.purse import Purse
 from libmachine.record import read_record, record_id
+from libmachine.store.keep import forgotten
 from libmachine.store.store import Store
 
 
@@ -92,7 +93,9 @@ class _Grader:
         if grading is None:
             return run, False
         with self._keeping:  # two lines of one foreign run are one run
-            keep(self.store, run)
+            if not keep(self.store, run):
+                self.tally.note(f"run {run['id']} was forgotten here, and is neither stored nor graded again")
+                return run, False
             if grading.has_judges and not self.regrade and not is_earlier_turn(run):
                 self._watch_judges(grading, run)
         return grade_and_store(grading, self.store, run, self.regrade, self.tally.stop)
@@ -190,11 +193,15 @@ def _adopted(value: Record) -> Record:
         return value
 
 
-def keep(store: Store, run: Record) -> None:
-    """A run that came from elsewhere is stored before money is spent on grading it."""
+def keep(store: Store, run: Record) -> bool:
+    """A run that came from elsewhere is stored before money is spent on grading it. False for one that
+    machine-forget removed."""
     if not store.knows_run(run["id"]):
+        if run["id"] in forgotten(store.directory):
+            return False
         base = hash_of(["foreign", run["machine"], run["case"]["identity"]])
         store.add_run({**run, "case": {"id": run["case"]["identity"][:12], **run["case"]}}, base)
+    return True
 
 
 def _row(graded: tuple[Record, bool]) -> str:

@@ -18,7 +18,7 @@ from libmachine.grade import NO_SPEND, Grading, target_hash
 from libmachine.load import Loaded, load
 from libmachine.project import Project
 from libmachine.record import arrange
-from libmachine.store.store import PERSON
+from libmachine.store.rows import PERSON
 
 WHOLE = "*"
 """In the place of a criterion: the mark is of the run as a whole."""

@@ -9,26 +9,13 @@ from libmachine.cmd import _cli
 
 @click.command("machine-fsck", context_settings=_cli.SETTINGS)
 @_cli.workspace_option
-def command(workspace: str | None) -> int:
+@click.option("--repair", is_flag=True, help="Mend what can be mended, set aside what cannot.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON record.")
+def command(workspace: str | None, repair: bool, as_json: bool) -> int:
     """Check every line of the log, every object it names and every id. Exit 1 if anything is wrong."""
-    import os
-    import threading
+    from libmachine.cmd import _fsck
 
-    from libmachine import console
-    from libmachine.errors import NO, MachineError
-    from libmachine.store import fsck, layout
-
-    directory = _cli.project(workspace).store
-    if not os.path.isdir(directory):
-        raise MachineError(f"no store at '{directory}'; machine-run makes it")
-    layout.refuse_foreign(directory)
-    output = _cli.Output(threading.Event())
-    report = fsck.Report()
-    for finding in fsck.check(directory, report):
-        output.text(console.safe(finding))
-    counts = ", ".join(console.count(number, kind) for kind, number in sorted(report.counts.items()))
-    console.say(f"{counts or 'no records'}; {console.count(report.findings, 'fault')}")
-    return _cli.Tally(output.stop).code(output=output) or (NO if report.findings else 0)
+    return _fsck.main(workspace, repair, as_json)
 
 
 main = _cli.entry(command)

@@ -9,29 +9,14 @@ from libmachine.cmd import _cli
 
 @click.command("machine-sync", context_settings=_cli.SETTINGS)
 @_cli.workspace_option
-@click.argument("remote", default="origin")
+@click.argument("remote", required=False)
+@click.option("--runs", is_flag=True, help="Share runs instead, with the remote in git config machine.runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
-def command(workspace: str | None, remote: str, as_json: bool) -> int:
-    """Fetch the versions, candidates and verdicts of REMOTE, merge, renumber, and push ours."""
-    import threading
+def command(workspace: str | None, remote: str | None, runs: bool, as_json: bool) -> int:
+    """Fetch the versions, candidates and verdicts of REMOTE (origin), merge, renumber, and push ours."""
+    from libmachine.cmd import _sync
 
-    from libmachine import console
-    from libmachine.canon import dump_line
-    from libmachine.cmd._git import transport
-    from libmachine.git import repository, sync
-
-    project = _cli.project(workspace)
-    repo = repository.open_repository(project.root)
-    counts = sync.sync(repo, remote, transport=transport())
-    row = {**(counts if isinstance(counts, dict) else counts._asdict())}
-    output = _cli.Output(threading.Event())
-    if as_json or not console.is_terminal(1):
-        output.write(dump_line({"remote": remote, **row}))
-    else:
-        output.text(
-            f"{remote}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.items())
-        )
-    return _cli.Tally(output.stop).code(output=output)
+    return _sync.main(workspace, remote, runs, as_json)
 
 
 main = _cli.entry(command)

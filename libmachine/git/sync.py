@@ -19,7 +19,7 @@ from libmachine.git import notes
 from libmachine.git.reconcile import Moves, candidates, live, versions
 from libmachine.git.repository import Repository, list_refs, locked, move_all, read_ref
 
-_TRANSPORT = ("-c", "protocol.ext.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
+TRANSPORT = ("-c", "protocol.ext.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
 _UNCHANGED = 3
 _AT_ONCE = 500
 
@@ -36,7 +36,7 @@ def sync(
     """
     if not remote or remote.startswith("-"):
         raise MachineError(f"'{remote}' is no remote; git remote -v lists them")
-    beside = _beside(remote)
+    beside = beside_of(remote)
     variables = dict(transport or {})
     counts: Counter[str] = Counter()
     unchanged, seen = 0, None
@@ -67,7 +67,7 @@ COUNTS = (
 )
 
 
-def _beside(remote: str) -> str:
+def beside_of(remote: str) -> str:
     """The name under which a remote's refs are kept: its own, or a hash of a URL or path."""
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", remote):
         return remote
@@ -84,7 +84,7 @@ def _fetch(repo: Repository, remote: str, beside: str, variables: Mapping[str, s
     words = ["--no-tags", "--prune", "--refmap=", "--no-write-fetch-head", "--no-recurse-submodules"]
     words += ["--no-auto-maintenance", "--quiet", "--upload-pack=git-upload-pack"]
     for _ in range(_UNCHANGED):
-        done = repo.run(*_TRANSPORT, "fetch", *words, "--", remote, *specs, extra=variables)
+        done = repo.run(*TRANSPORT, "fetch", *words, "--", remote, *specs, extra=variables)
         if not done.code:
             return
         if "lock" not in done.err:  # another sync of this repository is at the same refs
@@ -171,7 +171,7 @@ def _push_part(
     words += ["--no-signed", "--quiet", "--receive-pack=git-receive-pack"]
     words += [f"--force-with-lease={ref}:{old or ''}" for ref, (_, old) in wanted.items()]
     specs = [f"{new or ''}:{ref}" for ref, (new, _) in wanted.items()]
-    done = repo.run(*_TRANSPORT, "push", *words, "--", remote, *specs, extra=variables)
+    done = repo.run(*TRANSPORT, "push", *words, "--", remote, *specs, extra=variables)
     if not done.code:
         return None
     told = [line for line in done.out.decode("utf-8", "replace").splitlines() if line.startswith("!")]

@@ -61,6 +61,20 @@ def rename(source: str, target: str) -> None:
     os.rename(source, target)
 
 
+def unlink(path: str) -> None:
+    """Remove a file. One that is not there is no error."""
+    _step()
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def step() -> None:
+    """A step that another program takes for us, git say."""
+    _step()
+
+
 def sync_directory(path: str) -> None:
     """Wait until the names in a directory are on the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

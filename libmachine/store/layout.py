@@ -34,15 +34,25 @@ def create(directory: str, fsync: bool = True) -> bool:
     if not made:
         return False
     os.chmod(directory, 0o700)
-    for name, text in (
-        ("config", _CONFIG),
-        # A directory with a .git in it is left alone by `git clean -fdx` of the project around it.
-        (".git", "gitdir: .\n"),
-        ("HEAD", "ref: refs/heads/none\n"),
-        ("format", FORMAT),
-    ):
-        disk.put(f"{directory}/{name}", text.encode(), 0o600, fsync, lambda: temporary(directory))
+    for name in ("config", ".git", "HEAD", "format"):
+        write_file(directory, name, fsync)
     return True
+
+
+def write_file(directory: str, name: str, fsync: bool) -> None:
+    """Write one of the files that make a directory a store, as it is in a new one."""
+    text = {
+        "config": _CONFIG,
+        # A directory with a .git in it is left alone by `git clean -fdx` of the project around it.
+        ".git": "gitdir: .\n",
+        "HEAD": "ref: refs/heads/none\n",
+        "format": FORMAT,
+    }[name]
+    disk.put(f"{directory}/{name}", text.encode(), 0o600, fsync, lambda: temporary(directory))
+
+
+FILES = {"config": "preciousObjects = true", ".git": "gitdir: .", "HEAD": "ref: refs/"}
+"""What these files must have in them, for git to read the store and to take nothing from it."""
 
 
 def refuse_foreign(directory: str) -> None:
@@ -116,25 +126,36 @@ def _namespace() -> int:
         return 0
 
 
+def is_stale(path: str) -> bool:
+    """Is an unfinished write one of a dead process, or of an unknown one and an hour old? Raises OSError."""
+    namespace, pid = (*os.path.basename(path).split("-"), "", "")[:2]
+    if namespace == str(_namespace()) and pid.isdigit():
+        return not _alive(int(pid))
+    return time.time() - os.lstat(path).st_mtime > _STALE_S
+
+
 def sweep(directory: str) -> None:
     """Remove unfinished writes of processes that are dead; of unknown ones after an hour."""
-    here = _namespace()
     try:
         names = os.listdir(f"{directory}/tmp")
     except OSError:
         return
     for name in names:
         path = f"{directory}/tmp/{name}"
-        namespace, pid = (*name.split("-"), "", "")[:2]
         try:
-            if namespace == str(here) and pid.isdigit():
-                stale = not _alive(int(pid))
-            else:
-                stale = time.time() - os.stat(path).st_mtime > _STALE_S
-            if stale:
+            stale = is_stale(path)
+            if stale and os.path.isdir(path) and not os.path.islink(path):
+                _remove_folder(path)
+            elif stale:
                 os.unlink(path)
         except OSError:
             continue  # it was finished meanwhile, or this is a store that may only be read
+
+
+def _remove_folder(path: str) -> None:
+    import shutil  # seldom needed, and not quick to import
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _alive(pid: int) -> bool:

@@ -56,9 +56,8 @@ def problem(row: Row) -> str | None:
 def append(path: str, rows: Sequence[Row], fsync: bool) -> tuple[int, int]:
     """Add rows at the end; returns where they begin and end. An error leaves the log as it was."""
     data = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = lock(path)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         end = _whole_end(fd)
         os.lseek(fd, end, os.SEEK_SET)
         try:
@@ -72,6 +71,20 @@ def append(path: str, rows: Sequence[Row], fsync: bool) -> tuple[int, int]:
             raise
         return end, end + len(data)
     finally:
+        os.close(fd)
+
+
+def lock(path: str) -> int:
+    """A descriptor of the log, locked: of the file at that path, not of one that a keeper has replaced."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
         os.close(fd)
 
 

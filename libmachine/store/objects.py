@@ -94,7 +94,7 @@ class Objects:
             with open(self.path(oid), "rb") as file:
                 packed = file.read()
         except FileNotFoundError:
-            return self._read_packed(oid)
+            return self.read_packed(oid)
         try:
             head, _, data = zlib.decompress(packed).partition(b"\0")
         except zlib.error as error:
@@ -116,24 +116,36 @@ class Objects:
                 names = os.listdir(f"{self.directory}/objects/pack")
             except FileNotFoundError:
                 names = []
-            if not any(name.endswith(".idx") for name in names):
+            lent = os.path.exists(f"{self.directory}/objects/info/alternates")
+            if not lent and not any(name.endswith(".idx") for name in names):
                 return ()
             import pygit2
 
             self._packs = pygit2.Odb(f"{self.directory}/objects")
         return self._packs
 
-    def _read_packed(self, oid: str) -> tuple[str, bytes]:
-        packs = self._packed()
-        if not packs:
-            raise KeyError(oid)
-        import pygit2
+    def read_packed(self, oid: str) -> tuple[str, bytes]:
+        """(kind, data) of an object as a pack has it. Raises as `read`."""
+        damage = None
+        for _ in range(2):
+            packs = self._packed()
+            if not packs:
+                break
+            import pygit2
 
-        try:
-            kind, data = packs.read(oid)
-        except KeyError:
-            raise
-        except pygit2.GitError as error:
-            raise MachineError(f"object {oid} is damaged ({error}); machine-fsck says what it was") from None
-        names = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
-        return names[int(kind)], data
+            try:
+                kind, data = packs.read(oid)
+            except KeyError:
+                damage = None
+            except pygit2.GitError as error:
+                damage = str(error)
+            else:
+                names = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+                return names[int(kind)], data
+            # machine-gc may have put its pack into another meanwhile: look anew. (libgit2 shares a pack
+            # among all who have it open, so the old one must go first.)
+            del packs
+            self._packs = None
+        if damage is None:
+            raise KeyError(oid)
+        raise MachineError(f"object {oid} is damaged ({damage}); machine-fsck says what it was")

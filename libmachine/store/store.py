@@ -5,6 +5,7 @@
     index.db                     a reader's cache of the log
     claims                       locked byte ranges: keys being bought right now
     chained                      offset up to which refs/runs/* hold the log's objects
+    writers keeper               locks of those who write, and of the one who keeps order
     tmp/                         unfinished writes, swept at the next start
 
 Write order: objects, log line, and only then does a caller print.
@@ -23,12 +24,10 @@ import orjson
 from libmachine.canon import Record, canonical
 from libmachine.errors import MachineError
 from libmachine.record import record_bytes
-from libmachine.store import chain, layout, log
+from libmachine.store import chain, keep, layout, log, rows
 from libmachine.store.index import Index
 from libmachine.store.objects import Objects, tree_entries
 
-PERSON = "person:"
-"""What the grader of a person's mark begins with; a mark is never a run's newest scorecard."""
 _INLINE = 1000
 """Bytes of a case's target and metadata that the log holds itself; more becomes an object."""
 _OWN = 10_000
@@ -58,6 +57,7 @@ class Store:
         self.objects = Objects(directory, fsync)
         self._index: Index | None = None
         self._claims: int | None = None
+        self._writing: int | None = None
         self._held: set[str] = set()
         self._lock = threading.RLock()
         self._log_lock = threading.Lock()
@@ -80,6 +80,8 @@ class Store:
             if not self._ready:
                 if layout.create(self.directory, self.fsync):
                     self._on_made()
+                if self._writing is None:
+                    self._writing = keep.hold_writing(self.directory)
                 self._ready = True
 
     def blob(self, data: bytes) -> str:
@@ -106,38 +108,14 @@ class Store:
         oid = self.blob(record_bytes(run))
         if given and len(data := canonical(given)) > _INLINE:
             parts["given"], given = self.blob(data), {}
-        self._append(
-            {
-                "type": "run",
-                "id": oid,
-                "machine": run["machine"],
-                "version": run["version"],
-                "identity": case["identity"],
-                "case_id": case["id"],
-                "trial": run["trial"],
-                "base": base,
-                "key": run["key"],
-                "status": run["status"],
-                "model": run["model"],
-                "started_at": run["started_at"],
-                "cost_usd": run["usage"]["cost_usd"],
-                "parts": parts,
-                "given": given,
-            },
-            (oid, run["key"], base),
-        )
+        self._append(rows.of_run(run, oid, base, parts, given), (oid, run["key"], base))
         return {**run, "id": oid}
 
     def add_scorecard(self, card: Record) -> Record:
         """Store a scorecard (a plain record) and return it with its id."""
         layout.check_name(card["machine"])
         oid = self.blob(record_bytes(card))
-        row: dict[str, Any] = {"type": "scorecard", "id": oid}
-        row |= {name: card[name] for name in ("run", "machine", "rubric", "score", "passed")}
-        row["cost_usd"] = card["usage"]["cost_usd"]
-        if any(grade["grader"].startswith(PERSON) for grade in card["grades"]):
-            row["person"] = True
-        self._append(row, (card["run"],))
+        self._append(rows.of_scorecard(card, oid), (card["run"],))
         return {**card, "id": oid}
 
     def add_record(self, record: Record, parts: dict[str, str] | None = None) -> Record:
@@ -146,8 +124,7 @@ class Store:
         parts: name -> id of blobs that belong to it, trained weights say."""
         layout.check_name(record["machine"])
         oid = self.blob(record_bytes(record))
-        row = {"type": record["type"], "id": oid, "machine": record["machine"], "parts": parts or {}}
-        self._append(row, (oid,))
+        self._append(rows.of_record(record, oid, parts or {}), (oid,))
         return {**record, "id": oid}
 
     def _append(self, row: log.Row, about: Iterable[str]) -> None:
@@ -332,6 +309,9 @@ class Store:
             if self._written:
                 chain.extend(self.directory, self.objects, self.log, self.fsync)
                 self._written = False
+            if self._writing is not None:
+                os.close(self._writing)
+                self._writing, self._ready = None, False
             if self._index is not None:
                 self._index.close()
                 self._index = None
