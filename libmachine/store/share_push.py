@@ -35,6 +35,10 @@ def tracking(remote: str, machine: str) -> str:
     return chain.ref_of(machine).replace("refs/runs/", f"refs/runs-remotes/{remote}/", 1)
 
 
+_MOVED = ("stale info", "cannot lock ref", "fetch first", "transaction failed", "failed to update ref")
+"""How git says that another push was there first: before it asked, or between its look and its write."""
+
+
 def push(
     directory: str, remote: Remote, theirs: Mapping[str, str], went: dict[str, int], fsync: bool
 ) -> bool:
@@ -59,7 +63,7 @@ def push(
         )
         if done.code:
             told = done.out.decode("utf-8", "replace")
-            if "stale info" in told or "cannot lock ref" in told or "fetch first" in told:
+            if any(word in told for word in _MOVED):
                 return False
             why = [line for line in told.splitlines() if line.startswith("!") and "atomic" not in line]
             raise MachineError(
