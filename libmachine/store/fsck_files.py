@@ -46,20 +46,27 @@ def files_of(directory: str) -> Iterator[Finding]:
 
 def _packs(directory: str) -> Iterator[Finding]:
     for pack in packs.packs(directory):
-        place = os.path.relpath(pack, directory)
         try:
-            packs.ids(pack)
-        except MachineError as error:
-            yield Finding("pack-damaged", str(error), place=place)
-            continue
-        for ending in (".pack", ".idx"):
-            if not is_sealed(pack + ending):
-                yield Finding(
-                    "pack-damaged", f"'{place}{ending}' has bytes that were not written so", place=place
-                )
+            yield from _pack(directory, pack)
+        except FileNotFoundError:
+            continue  # machine-gc has put it into another meanwhile
     for path in packs.half(directory):
         place = os.path.relpath(path, directory)
         yield Finding("pack-half", f"'{place}' has no index: who wrote it died", place=place)
+
+
+def _pack(directory: str, pack: str) -> Iterator[Finding]:
+    place = os.path.relpath(pack, directory)
+    try:
+        packs.ids(pack)
+    except MachineError as error:
+        yield Finding("pack-damaged", str(error), place=place)
+        return
+    for ending in (".pack", ".idx"):
+        if not is_sealed(pack + ending):
+            yield Finding(
+                "pack-damaged", f"'{place}{ending}' has bytes that were not written so", place=place
+            )
 
 
 def is_sealed(path: str) -> bool:
@@ -83,7 +90,7 @@ def _index(directory: str) -> Iterator[Finding]:
     if not os.path.exists(f"{directory}/index.db") or not os.access(directory, os.W_OK):
         return
     beside = layout.temporary(directory)
-    os.mkdir(beside, 0o700)
+    os.makedirs(beside, 0o700)
     try:
         os.symlink(f"{os.path.abspath(directory)}/records", f"{beside}/records")
         differs = _compare(directory, beside)
@@ -163,6 +170,9 @@ def left_by_git(directory: str) -> list[str]:
     """Unfinished objects and packs of git that are older than an hour."""
     found = []
     for path in walk(f"{directory}/objects"):
-        if _BY_GIT.match(os.path.basename(path)) and layout.is_stale(path):
-            found.append(path)
+        try:
+            if _BY_GIT.match(os.path.basename(path)) and layout.is_stale(path):
+                found.append(path)
+        except FileNotFoundError:
+            continue  # it is finished
     return found
