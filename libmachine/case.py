@@ -85,3 +85,9 @@ def _check_input(value: Any) -> None:
             raise RecordError(f"message {number} of 'input' has no role of {', '.join(ROLES)}")
         if not isinstance(message.get("content"), str | list | None):
             raise RecordError(f"message {number} of 'input' has a content that is no text")
+
+
+def is_kept_out(case: Mapping[str, Any]) -> bool:
+    """Has the case failed a control, so that no gate judges by it? `machine-suite --keep-out` marks it."""
+    metadata = case.get("metadata")
+    return isinstance(metadata, dict) and bool(metadata.get("kept_out"))

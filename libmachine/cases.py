@@ -9,11 +9,11 @@ import contextlib
 import fcntl
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from libmachine import jsonl
-from libmachine.canon import Record, RecordError
+from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import read_case
 from libmachine.errors import MachineError
 from libmachine.folder import Folder
@@ -117,6 +117,47 @@ def append(folder: Folder, side: str, cases: Sequence[Record]) -> None:
     if any(is_sample(line.value) for line in lines):
         old = b"".join(line.raw for line in lines if not is_sample(line.value))
     text = old + (b"" if not old or old.endswith(b"\n") else b"\n") + b"".join(map(line_of, cases))
+    _replace(path, text)
+
+
+def mark_kept_out(folder: Folder, name: str, tried: Mapping[str, str | None]) -> int:
+    """Write into the cases of a file whether they failed a control; how many lines changed.
+
+    name: `holdout.jsonl`, say. tried: identity -> the control that failed, None if all held; then a mark of
+    before goes. Lines that stay alike stay byte for byte. Raises MachineError for a JSON array.
+    """
+    path = os.path.realpath(folder.file(name))
+    old = folder.read(name) or b""
+    if old.lstrip().startswith(b"["):
+        raise MachineError(f"{path} is a JSON array; make it lines first: jq -c '.[]' {path}")
+    lines, changed = [], 0
+    for line in jsonl.parsed(io.BytesIO(old)):
+        raw = line.raw if line.error else _marked(line.raw, line.value, tried)
+        changed += raw != line.raw
+        lines.append(raw)
+    if changed:
+        _replace(path, b"".join(lines))
+    return changed
+
+
+def _marked(raw: bytes, value: Any, tried: Mapping[str, str | None]) -> bytes:
+    """The line of a case with its mark as it should be; the same bytes if that is so."""
+    case = read_case(value)
+    metadata = dict(case.get("metadata") or {})
+    if case["identity"] not in tried or tried[case["identity"]] == metadata.get("kept_out"):
+        return raw
+    metadata["kept_out"] = tried[case["identity"]]
+    if metadata["kept_out"] is None:
+        del metadata["kept_out"]
+    kept = dict(value) if isinstance(value, dict) else {"input": value}
+    kept["metadata"] = metadata
+    if not metadata:
+        del kept["metadata"]
+    return dump_line(kept)
+
+
+def _replace(path: str, text: bytes) -> None:
+    """Put a text in the place of a file, whole or not at all; an empty one takes the file away."""
     if not text.strip():
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

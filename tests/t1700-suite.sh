@@ -193,6 +193,20 @@ expect 1 machine-suite say --noop --json
 eq "$(jq -c '.failed | length' "$out")" 4
 expect 125 machine-suite judged --noop
 
+# a case that fails is kept out of the gate, in its own line, until it holds
+expect 129 machine-suite tool --keep-out
+printf '{"id":"sky","output":"no look"}\n' >bad.jsonl
+expect 129 machine-suite tool --oracle bad.jsonl --keep-out --on machines/tool/cases.jsonl
+cp machines/tool/cases.jsonl cases.before
+expect 1 machine-suite tool --oracle bad.jsonl --keep-out
+eq "$(jq -c 'select(.id == "sky") | .metadata.kept_out' machines/tool/cases.jsonl)" '"oracle"'
+eq "$(diff cases.before machines/tool/cases.jsonl | grep -c '^>')" 1
+expect 1 machine-suite tool --oracle bad.jsonl --keep-out
+has "$err" "0 cases marked or unmarked"
+expect 0 machine-suite tool --oracle <(head -1 reference.jsonl) --keep-out
+eq "$(jq -c 'select(.id == "sky") | .metadata' machines/tool/cases.jsonl)" null
+has "$err" "1 case marked or unmarked"
+
 # the family: every member's cases, then what they inherit, over all of them
 machine say; mv machines/say machines/kin
 echo '{"model": "kin.rules", "harness": "scripted"}' >machines/kin/model.json

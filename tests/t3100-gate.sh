@@ -200,3 +200,20 @@ before=$(count)
 machine-gate again --reuse-live --no-confirm >"$out" 2>"$err"
 eq "$(jq '.reused' "$out")" null
 eq "$(($(count) - before))" 84
+
+# a held-out case that failed its control judges nothing, in the gate and in the hooks' look-up
+git add -A && git commit -qm before >/dev/null
+sed -i '1s/}$/,"metadata":{"kept_out":"oracle"}}/' machines/again/holdout.jsonl
+git add machines/again/holdout.jsonl && git commit -qm "a case is kept out"
+printf '{"match":"","replies":["good"]}\n' >finest.rules
+mine finest.rules
+machine-gate again --no-confirm >"$out" 2>"$err"
+eq "$(jq '.cases, (.arms.cases | length)' "$out" | tr '\n' ' ')" "13 13 "
+eq "$(jq -r '.warnings[] | select(startswith("kept_out"))' "$out")" "kept_out: 1 failed a control: h1"
+has "$err" "1 failed a control: h1 (kept_out)"
+git add -A machines
+machine-gate --staged >"$out" 2>"$err"
+hasnt "$err" "other_cases"
+sed -i 's/"}$/","metadata":{"kept_out":"noop"}}/' machines/again/holdout.jsonl
+expect 125 machine-gate again
+has "$err" "failed a control and is kept out"

@@ -10,6 +10,7 @@ from typing import Any
 from libmachine import console, env
 from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import Record, dump_line
+from libmachine.case import is_kept_out
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import Engines, no_cases, refuse_foreign, refuse_ungradable, warn_if_frozen
 from libmachine.converse_other import Others
@@ -167,7 +168,10 @@ def _exam(folder: Folder, given: str | None) -> list[Record]:
     """The held-out cases: of the file that was named, else of the machine or its nearest parent."""
     if given is not None:
         return read_cases(given)
-    exams = (member.cases("holdout.jsonl") for member in folder.family())
+    exams = (
+        [case for case in member.cases("holdout.jsonl") if not is_kept_out(case)]
+        for member in folder.family()
+    )
     return next((found for found in exams if found), [])
 
 

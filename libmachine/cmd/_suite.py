@@ -9,6 +9,7 @@ from typing import Any
 from libmachine import console, env, measure, suite
 from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import Record, dump_line, now, plain
+from libmachine.cases import locked, mark_kept_out
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import (
     Engines,
@@ -22,7 +23,7 @@ from libmachine.cmd._measure import (
 from libmachine.controls import control, read_references
 from libmachine.converse import runner_of
 from libmachine.converse_other import Others
-from libmachine.errors import NO, OK, Untestable
+from libmachine.errors import NO, OK, Untestable, UsageError
 from libmachine.folder import Folder
 from libmachine.grade import Grading
 from libmachine.judging import Judging
@@ -47,6 +48,8 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
     """Run, grade, print, count."""
     project = _cli.project(workspace)
     folder = find(name, project.places)
+    if options["keep_out"] and options["oracle"] is None and not options["noop"]:
+        raise UsageError("--keep-out goes with --oracle or --noop")
     if options["oracle"] is not None or options["noop"]:
         return _controls(folder, as_json, options)
     purse = Purse(project, "suite", options["budget"], options["price_as"])
@@ -190,13 +193,18 @@ def _controls(folder: Folder, as_json: bool, options: dict[str, Any]) -> int:
     grading = Grading(machine)
     found: list[Record] = []
     wanted: list[str] = []
+    tried: set[str] = set()
     if options["oracle"] is not None:
         references = read_references(options["oracle"], cases)
         wanted.append(f"{console.count(len(references), 'reference')} of {console.count(len(cases), 'case')}")
+        tried.update(references)
         found += control(machine, grading, cases, references)
     if options["noop"]:
         wanted.append(f"an empty answer to {console.count(len(cases), 'case')}")
+        tried.update(case["identity"] for case in cases)
         found += control(machine, grading, cases, None)
+    if options["keep_out"]:
+        _keep_out(folder, options["on"], found, tried)
     output = _cli.Output(threading.Event())
     failed = sorted({line["case"] for line in found})
     if as_json:
@@ -212,6 +220,19 @@ def _controls(folder: Folder, as_json: bool, options: dict[str, Any]) -> int:
         told = f"Every control held. Next: machine-suite {machine.name}"
     output.text(f"controls of {machine.name}: {', '.join(wanted)}\n{told}")
     return NO if found else OK
+
+
+def _keep_out(folder: Folder, on: str, found: list[Record], tried: set[str]) -> None:
+    """Mark the cases that failed in their file, and take the mark off those that hold now."""
+    if on not in ("cases", "holdout"):
+        raise UsageError("--keep-out marks the machine's own cases; say --on cases or --on holdout")
+    failed: dict[str, str | None] = dict.fromkeys(tried)
+    for line in found:
+        failed.setdefault(line["identity"], None)
+        failed[line["identity"]] = failed[line["identity"]] or line["control"]
+    with locked(folder):
+        changed = mark_kept_out(folder, f"{on}.jsonl", failed)
+    console.say(f"{folder.file(f'{on}.jsonl')}: {console.count(changed, 'case')} marked or unmarked")
 
 
 def _control_table(found: list[Record]) -> str:

@@ -24,6 +24,7 @@ from libmachine.cmd import _cli
 @click.option("--tree", is_flag=True, help="Run the descendants too, and sum up what they inherit.")
 @click.option("--oracle", metavar="FILE", help="Instead: do reference answers score 1 on every check?")
 @click.option("--noop", is_flag=True, help="Instead: does an empty answer score 0?")
+@click.option("--keep-out", is_flag=True, help="With these: mark cases that fail; no gate judges by them.")
 @click.option("--model", metavar="ID", help="Use this model instead of the machine's.")
 @click.option("--harness", metavar="NAME", help="Use this harness: echo, scripted, local, openai, ...")
 @click.option("--base-url", metavar="URL", help="Address of the endpoint.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from libmachine.case import read_case
+from libmachine.case import is_kept_out, read_case
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion, as_rubric
 from libmachine.git.place import Place
@@ -45,11 +45,13 @@ def effective_criteria(place: Place, name: str) -> tuple[Criterion, ...]:
 
 
 def groups_of(data: bytes | None) -> Mapping[str, Any]:
-    """Identity -> group of the held-out cases."""
+    """Identity -> group of the held-out cases that judge."""
     found = {}
     for number, line in enumerate((data or b"").splitlines(), 1):
         if line.strip():
             case = read_case(parse(number, line, line).value)
+            if is_kept_out(case):
+                continue
             found[case["identity"]] = (case.get("metadata") or {}).get("group")
     return found
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from libmachine import measure, prices
 from libmachine.canon import Record, hash_of, now, plain
+from libmachine.case import is_kept_out
 from libmachine.converse import Facing, runner_of
 from libmachine.errors import Interrupted, MachineError, Untestable
 from libmachine.folder import Folder
@@ -94,7 +95,13 @@ class Gate:
                 if machine.ungateable:
                     raise Untestable(machine.ungateable)
             exams = (folder.cases("holdout.jsonl") for folder in judge.folder.family())
-            cases = next((found for found in exams if found), [])
+            exam = next((found for found in exams if found), [])
+            cases = [case for case in exam if not is_kept_out(case)]
+            if exam and not cases:
+                raise Untestable(
+                    f"every held-out case of '{question.name}' failed a control and is kept out; mend them, "
+                    f"then: machine-suite {question.name} --on holdout --oracle FILE --keep-out"
+                )
             if not cases:
                 raise Untestable(
                     f"'{question.name}' has no held-out cases; write {self.home.file('holdout.jsonl')}"
@@ -110,7 +117,9 @@ class Gate:
             if known is not None and not self.terms.again:
                 return known
             verdict = self._measured(live, candidate, grading, cases, stop, step)
-            found = leaks(judge.folder.cases("cases.jsonl"), cases, candidate.instructions)
+            out = [case["id"] for case in exam if is_kept_out(case)]
+            found = [f"kept_out: {len(out)} failed a control: {', '.join(out[:5])}"] if out else []
+            found += leaks(judge.folder.cases("cases.jsonl"), cases, candidate.instructions)
             control = control_of(refs.candidate_of(self.repo, question.name, question.candidate.tree))
             if control is not None:
                 found.append(f"control: the candidate is a control ({control}): it must not pass")
