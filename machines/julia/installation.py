@@ -16,6 +16,7 @@ from libmachine.errors import MachineError
 
 NOT_RUN = "no program was run"
 _IN_EVERY_SANDBOX = ("/usr", "/nix/store", "/gnu/store")
+_REMEDY = "unpack Julia in a directory of its own"
 _HOPS = 10
 
 
@@ -58,12 +59,12 @@ def _fault(real: str, prefix: str) -> str:
         os.path.isdir(os.path.join(prefix, part)) for part in ("lib", "share/julia")
     )
     if not own:
-        return "is not in an installation of Julia (bin, lib, share/julia): unpack Julia in a directory of its own"
+        return f"is not in an installation of Julia (bin, lib, share/julia): {_REMEDY}"
     others = [name for name in os.listdir(os.path.join(prefix, "bin")) if not name.startswith("julia")]
     hidden = [name for name in os.listdir(prefix) if name.startswith(".")]
     home = os.path.realpath(os.path.expanduser("~"))
     if others or hidden or f"{home}/".startswith(f"{prefix}/"):
-        return "shares its directory with other things: unpack Julia in a directory of its own"
+        return f"shares its directory with other things: {_REMEDY}"
     return ""
 
 

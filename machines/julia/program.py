@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .tokens import CLOSE, KEYWORD, MACRO, NAME, NEWLINE, OPEN, OPERATOR, SYMBOL, SourceError, Token, tokens
+from .blocks import pairs
+from .tokens import CLOSE, KEYWORD, MACRO, NAME, NEWLINE, OPEN, OPERATOR, SYMBOL, Token, tokens
 
 LONG, SHORT, ARROW, DO = "function ... end", "f(x) = ...", "x -> ...", "do ... end"
-_BLOCKS = frozenset(
-    (
-        *("function", "macro", "if", "for", "while", "begin", "let", "try", "do", "quote", "struct"),
-        *("module", "baremodule"),
-    )
-)
 _BUILDERS = ("include", "include_string", "parse", "parseall", "Expr")
 
 
@@ -86,65 +81,16 @@ def read(source: str) -> Program:
     return Program(found, reader.ends, methods, types, declared, built)
 
 
-def pairs(found: Sequence[Token]) -> dict[int, int]:
-    """Index of each opening bracket and block -> of its end. Raises SourceError where they do not match."""
-    ends: dict[int, int] = {}
-    stack: list[int] = []
-    for at, token in enumerate(found):
-        inner = found[stack[-1]] if stack else None
-        if token.kind == OPEN:
-            stack.append(at)
-        elif token.kind == CLOSE:
-            if inner is None or inner.kind != OPEN:
-                raise SourceError(f"line {token.line}: '{token.text}' comes before the 'end' of a block")
-            ends[stack.pop()] = at
-        elif _opens(found, at, inner):
-            stack.append(at)
-        elif token.kind == KEYWORD and token.text == "end":
-            if inner is not None and inner.kind != OPEN:
-                ends[stack.pop()] = at
-            elif inner is None or not any(found[place].text == "[" for place in stack):
-                raise SourceError(f"line {token.line}: 'end' ends nothing")
-    if stack:
-        raise SourceError(f"line {found[stack[-1]].line}: '{found[stack[-1]].text}' has no end")
-    return ends
-
-
-def _opens(found: Sequence[Token], at: int, inner: Token | None) -> bool:
-    """Does a block begin here? inner: the bracket or block around it."""
-    token = found[at]
-    if token.kind == NAME and token.text in ("abstract", "primitive"):
-        following = found[at + 1 : at + 3]
-        return len(following) == 2 and following[0].text == "type" and following[1].kind == NAME
-    if token.kind != KEYWORD or token.text not in _BLOCKS:
-        return False
-    if inner is None or inner.kind != OPEN:
-        return True
-    if token.text == "begin":
-        return inner.text != "["
-    if token.text not in ("for", "if"):
-        return True
-    # in brackets, after an operand, it belongs to a generator: [x for x in xs if x > 0]
-    before = next((one for one in reversed(found[:at]) if one.kind != NEWLINE), None)
-    return before is None or not _ends_operand(before)
-
-
-def _ends_operand(token: Token) -> bool:
-    if token.kind in (OPEN, NEWLINE, MACRO):
-        return False
-    if token.kind == KEYWORD:
-        return token.text in ("end", "true", "false", "begin")
-    return token.kind != OPERATOR or token.text in ("'", "...", ":")
-
-
 class _Reader:
     def __init__(self, found: Sequence[Token], ends: dict[int, int]) -> None:
         self.found, self.ends = found, ends
         self.starts = {end: start for start, end in ends.items()}
 
     def is_(self, at: int, kind: str, *texts: str) -> bool:
-        return 0 <= at < len(self.found) and self.found[at].kind == kind and (
-            not texts or self.found[at].text in texts
+        return (
+            0 <= at < len(self.found)
+            and self.found[at].kind == kind
+            and (not texts or self.found[at].text in texts)
         )
 
     def is_where(self, at: int) -> bool:
@@ -186,7 +132,11 @@ class _Reader:
         else:
             opening = start
             while not self.is_call(opening):
-                if opening >= len(self.found) or self.found[opening].kind == NEWLINE or opening in self.starts:
+                if (
+                    opening >= len(self.found)
+                    or self.found[opening].kind == NEWLINE
+                    or opening in self.starts
+                ):
                     return None  # function f end
                 opening = self.ends.get(opening, opening) + 1
             name = self.name(start, opening)
@@ -244,7 +194,7 @@ class _Reader:
     def arrow(self, at: int) -> Method | None:
         line = self.found[at].line
         last = at - 1
-        if self.is_(last, CLOSE, ")") and not self.is_call(self.starts[last]):
+        if self.is_(last, CLOSE, ")"):
             arguments = self.arguments(self.starts[last], last)
             return Method("", ARROW, arguments, (), frozenset(), line)
         place = last
@@ -303,7 +253,7 @@ class _Reader:
                 continue
             start = at
             while at < len(self.found) and (
-                self.is_(at, NAME) and not self.is_where(at)
+                (self.is_(at, NAME) and not self.is_where(at))
                 or self.is_(at, OPERATOR, "<:", ">:", ".", "$")
                 or (self.is_(at, OPEN, "{") and at > start)
             ):
@@ -351,7 +301,9 @@ class _Reader:
             return self.declared("struct", at, at + 1)
         if self.is_(at, NAME, "abstract", "primitive") and at in self.ends:
             return self.declared(self.found[at].text, at, at + 2)
-        if self.is_(at, NAME) and (at == 0 or self.is_(at - 1, NEWLINE) or self.is_(at - 1, KEYWORD, "const")):
+        if self.is_(at, NAME) and (
+            at == 0 or self.is_(at - 1, NEWLINE) or self.is_(at - 1, KEYWORD, "const")
+        ):
             braces = at + 1 if self.is_(at + 1, OPEN, "{") and self.found[at + 1].tight else None
             equals = at + 1 if braces is None else self.ends[braces] + 1
             if self.is_(equals, OPERATOR, "=") and (braces or self.is_(at - 1, KEYWORD, "const")):

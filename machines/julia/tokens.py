@@ -19,14 +19,31 @@ KEYWORDS = frozenset(
         *("macro", "module", "quote", "return", "struct", "true", "try", "using", "while"),
     )
 )
-_VALUES = ("true", "false", "end")
-"""Keywords after which an operand is complete."""
+_VALUES = ("true", "false", "begin", "end")
+"""Keywords after which an operand is complete: a value, or a place in a[begin:end]."""
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _OPERATORS = tuple(
     sorted(
         (
             *(">>>=", "<-->", "===", "!==", "...", "<<=", ">>=", ">>>", "-->", "<--", "//=", "||=", "&&="),
-            *("==", "!=", "<=", ">=", "::", "<:", ">:", "->", "=>", "+=", "-=", "*=", "/=", "\\=", "^=", "%="),
+            *(
+                "==",
+                "!=",
+                "<=",
+                ">=",
+                "::",
+                "<:",
+                ">:",
+                "->",
+                "=>",
+                "+=",
+                "-=",
+                "*=",
+                "/=",
+                "\\=",
+                "^=",
+                "%=",
+            ),
             *("|=", "&=", "$=", "÷=", "⊻=", ":=", "~=", "&&", "||", "|>", "<|", "<<", ">>", "//", "++", ".."),
             *"=<>+-*/\\^%|&!~?:.$",
         ),
@@ -41,7 +58,9 @@ _NUMBER = re.compile(
     r"|(?:\d[\d_]*(?:\.(?![.A-Za-z_+\-*/\\^%&|<>=!÷'\"([]))?(?:(?<=\.)\d[\d_]*)?|\.\d[\d_]*)(?:[eEf][+-]?\d+)?"
 )
 _NAME_SYMBOLS = frozenset("∂∇∑∏∐∞∫∬∭∮⊤⊥∅∆∀∃")
-_CHARACTER = re.compile(r"'(?:\\(?:x[\da-fA-F]{1,2}|u[\da-fA-F]{1,4}|U[\da-fA-F]{1,8}|[0-7]{1,3}|.)|[^\\'\n]+)'")
+_CHARACTER = re.compile(
+    r"'(?:\\(?:x[\da-fA-F]{1,2}|u[\da-fA-F]{1,4}|U[\da-fA-F]{1,8}|[0-7]{1,3}|.)|[^\\'\n]+)'"
+)
 
 
 class SourceError(Exception):
@@ -100,7 +119,9 @@ class _Scan:
             else:
                 self.word(char)
         if closing or len(self.open) > depth:
-            raise SourceError(f"line {began}: a bracket is not closed" if closing else "a bracket is not closed")
+            raise SourceError(
+                f"line {began}: a bracket is not closed" if closing else "a bracket is not closed"
+            )
 
     def add(self, kind: str, text: str, length: int) -> None:
         self.found.append(Token(kind, text, self.tight, self.line))
@@ -127,7 +148,7 @@ class _Scan:
 
     def word(self, char: str) -> None:
         """A token that is no bracket."""
-        if char in "\"`":
+        if char in '"`':
             self.text(char, raw=False)
         elif char == "'":
             self.quote()
@@ -149,7 +170,7 @@ class _Scan:
             return False
         last = self.found[-1]
         return last.kind in (NAME, NUMBER, TEXT, CLOSE, SYMBOL, MACRO) or (
-            last.kind == KEYWORD and last.text in _VALUES or (last.kind, last.text) == (OPERATOR, "'")
+            (last.kind == KEYWORD and last.text in _VALUES) or (last.kind, last.text) == (OPERATOR, "'")
         )
 
     def quote(self) -> None:
@@ -230,7 +251,9 @@ class _Scan:
             end += 1
         path = self.source[self.at + 1 : end]
         last = path.rpartition(".")[2]
-        while self.tight and len(self.found) > 1 and (self.found[-1].text, self.found[-2].kind) == (".", NAME):
+        while (
+            self.tight and len(self.found) > 1 and (self.found[-1].text, self.found[-2].kind) == (".", NAME)
+        ):
             del self.found[-2:]
         self.add(MACRO, f"@{last}", end - self.at)
 
@@ -286,4 +309,8 @@ def _goes_on(char: str) -> bool:
     """May it stand in a name after its beginning?"""
     if char.isascii():
         return char.isalnum() or char in "_!"
-    return _starts(char) or unicodedata.category(char) in ("Mn", "Mc", "Me", "Nd", "No", "Sk", "Pc") or char in "′″‴"
+    return (
+        _starts(char)
+        or unicodedata.category(char) in ("Mn", "Mc", "Me", "Nd", "No", "Sk", "Pc")
+        or char in "′″‴"
+    )

@@ -45,7 +45,11 @@ def works(program: Program, start: int, stop: int) -> bool:
     for at in range(start, min(stop, len(found))):
         if found[at].kind == KEYWORD and found[at].text in _WORK:
             return True
-        opening = at + 2 if at + 1 < stop and (found[at + 1].kind, found[at + 1].text) == (OPERATOR, ".") else at + 1
+        opening = (
+            at + 2
+            if at + 1 < stop and (found[at + 1].kind, found[at + 1].text) == (OPERATOR, ".")
+            else at + 1
+        )
         is_call = opening < stop and found[opening].kind == OPEN and found[opening].text == "("
         if found[at].kind == NAME and is_call and found[opening].tight and found[at].text not in CLOCKS:
             return True
@@ -56,7 +60,12 @@ def is_reading(program: Program, at: int) -> bool:
     """Is a clock read here: time(), time_ns() or now()?"""
     words = [token.text for token in program.tokens[at : at + 3]]
     before = program.tokens[at - 1].text if at else ""
-    return program.tokens[at].kind == NAME and words[0] in CLOCKS and words[1:] == ["(", ")"] and before != "function"
+    return (
+        program.tokens[at].kind == NAME
+        and words[0] in CLOCKS
+        and words[1:] == ["(", ")"]
+        and before != "function"
+    )
 
 
 machine = Machine(

@@ -31,7 +31,18 @@ ABSENT = frozenset(("Nothing", "Missing"))
 CONCRETE = frozenset(
     (
         *("Int", "Int8", "Int16", "Int32", "Int64", "Int128", "UInt", "UInt8", "UInt16", "UInt32", "UInt64"),
-        *("UInt128", "Float16", "Float32", "Float64", "BigInt", "BigFloat", "Bool", "Char", "String", "Symbol"),
+        *(
+            "UInt128",
+            "Float16",
+            "Float32",
+            "Float64",
+            "BigInt",
+            "BigFloat",
+            "Bool",
+            "Char",
+            "String",
+            "Symbol",
+        ),
         *("ComplexF16", "ComplexF32", "ComplexF64", "Array", "Vector", "Matrix", "Dict", "Set", "UnitRange"),
     )
 )
@@ -56,7 +67,10 @@ def verdict(program: Program) -> Verdict:
                 faults.append(f"line {method.line}: {parameter.name} is bound by {name}")
     if faults:
         return False, "; ".join(dict.fromkeys(faults[:5]))
-    return arguments > 0, f"{arguments} arguments of any type" if arguments else "no function takes an argument"
+    return (
+        arguments > 0,
+        f"{arguments} arguments of any type" if arguments else "no function takes an argument",
+    )
 
 
 def pinned(annotation: Sequence[Token], program: Program, depth: int = 0) -> list[str]:

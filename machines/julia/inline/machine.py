@@ -17,7 +17,7 @@ def verdict(program: Program) -> Verdict:
     """Arrow functions and do blocks are no definitions, and may be there."""
     named = [method for method in program.methods if method.name]
     faults = [
-        f"line {method.line}: {'@noinline' if '@noinline' in method.macros else 'function'} {method.name}".rstrip()
+        f"line {method.line}: {'function' if method.form == LONG else '@noinline'} {method.name}".rstrip()
         for method in program.methods
         if "@noinline" in method.macros or (method.form == LONG and "@inline" not in method.macros)
     ]
