@@ -32,8 +32,8 @@ _GOES_ON = ("&&", "|", "|&")
 
 
 class Command(NamedTuple):
-    """A call of `run`. at: its place among the run's tool calls. code: None where it did not end by itself.
-    changed: it changed files that were there before."""
+    """A call of `run`, or of another tool that tells how it ended alike. at: its place among the run's tool
+    calls. code: None where it did not end by itself. changed: it changed files that were there before."""
 
     at: int
     text: str
@@ -41,12 +41,13 @@ class Command(NamedTuple):
     changed: bool
 
 
-def commands(run: Run) -> list[Command]:
-    """The commands of a run, in order; calls that were refused are left out."""
+def commands(run: Run, tool: str = "run", what: str = "command") -> list[Command]:
+    """The commands of a run, in order; calls that were refused are left out. what: the argument of the
+    tool that says what is run."""
     found = []
     for at, call in enumerate(run.tool_calls):
-        text = argument(call, "command")
-        if call.name == "run" and call.ok and text is not None:
+        text = argument(call, what)
+        if call.name == tool and call.ok and text is not None:
             result = call.result or ""
             code = _EXIT.match(result)
             second = result.split("\n", 2)[1:2]

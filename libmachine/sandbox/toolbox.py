@@ -9,6 +9,8 @@ What goes wrong is raised and so told to the model. A result that was cut says s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from libmachine.console import count, cut_middle
 from libmachine.errors import MachineError
 from libmachine.githash import blob_id
@@ -146,14 +148,21 @@ def run(command: str, workspace: Workspace, timeout_s: int = 60, stdin: str = ""
     before = _contents(workspace)
     result = workspace.run(command, stdin=stdin.encode("utf-8", "replace"), timeout_s=timeout_s)
     after = _contents(workspace)
-    changed = sorted(path for path, was in before.items() if after.get(path) != was)
+    return told(result, sorted(path for path, was in before.items() if after.get(path) != was))
+
+
+def told(result: Result, changed: Sequence[str] = ()) -> str:
+    """How a command ended and what it printed, as libmachine.sandbox.commands reads it again.
+
+    changed: files that were there before and that it changed
+    """
     lines = [f"exit {result.code}" if result.limit is None else f"stopped: over the limit of {result.limit}"]
     if changed:
         more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         lines.append(f"changed: {', '.join(changed[:_NAMED])}{more}")
     text, is_cut = _streams(result)
-    told = "\n".join([*lines, "", text]) if text else "\n".join([*lines, "(it printed nothing)"])
-    return Cut(told) if is_cut else told
+    shown = "\n".join([*lines, "", text]) if text else "\n".join([*lines, "(it printed nothing)"])
+    return Cut(shown) if is_cut else shown
 
 
 def _streams(result: Result) -> tuple[str, bool]:
