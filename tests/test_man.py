@@ -5,8 +5,8 @@ record's fields follows a line `.\\" table: NAME`; lines that begin with `$ ` in
 block are run, in order, in one shell and on a terminal of 80 columns, in a project that has the
 built-in machines. Output that follows is compared (`...` stands for any text, at the end of a line
 for any further lines too); a command exits with 0 unless `$ echo $?` follows with another code. A block after
-`.\\" file: PATH` is a file that lies there before the examples run; `.\\" fixture` asks for the files
-of FIXTURE, committed.
+`.\\" file: PATH` is a file that lies there before the examples run, one after `.\\" write: PATH` is
+written when its turn comes; `.\\" fixture` asks for the files of FIXTURE, committed.
 """
 
 from __future__ import annotations
@@ -332,11 +332,13 @@ def test_files_of_machine_folder_5() -> None:
 
 
 class Example(NamedTuple):
-    """A command of a page, the output that follows it (None: nothing is said), and its exit code."""
+    """A command of a page, the output that follows it (None: nothing is said), its exit code, and what the
+    reader writes before it: path -> lines."""
 
     command: str
     output: list[str] | None
     code: int
+    writes: Mapping[str, list[str]] = {}
 
 
 ESCAPES = {r"\e": "\\", r"\&": "", r"\-": "-", r"\(aq": "'", r"\(dq": '"', r"\(ha": "^", r"\(ti": "~"}
@@ -349,17 +351,21 @@ def plain_text(line: str) -> str:
     return text
 
 
-def blocks(page: str) -> Iterator[tuple[str | None, list[str]]]:
-    """(path of a file or None, lines) of the literal blocks."""
-    pattern = r'(?:^\.\\" file: (\S+)\n)?^\.Bd -literal.*?\n(.*?)^\.Ed'
+def blocks(page: str, kind: str = "file") -> Iterator[tuple[str | None, list[str]]]:
+    """(path of a file or None, lines) of the literal blocks. kind: what marks a file, `file` or `write`."""
+    pattern = r'(?:^\.\\" (\w+): (\S+)\n)?^\.Bd -literal.*?\n(.*?)^\.Ed'
     for found in re.finditer(pattern, source(page), re.M | re.S):
-        yield found[1], [plain_text(line) for line in found[2].splitlines()]
+        if found[1] in (None, kind):
+            yield found[2], [plain_text(line) for line in found[3].splitlines()]
 
 
 def examples(page: str) -> list[Example]:
     """The commands of a page in order, continued lines joined."""
     found: list[Example] = []
-    for path, lines in blocks(page):
+    writes: dict[str, list[str]] = {}
+    for path, lines in blocks(page, "write"):
+        if path is not None:
+            writes[path] = lines
         open_end = False
         for line in lines if path is None else ():
             if open_end:
@@ -367,7 +373,8 @@ def examples(page: str) -> list[Example]:
             elif line == "$ echo $?":
                 found.append(Example("echo $?", [], 0))
             elif line.startswith("$ "):
-                found.append(Example(line[2:], None, 0))
+                found.append(Example(line[2:], None, 0, writes))
+                writes = {}
             elif found and line and path is None and lines[0].startswith("$ "):
                 found[-1] = found[-1]._replace(output=[*(found[-1].output or []), line])
                 continue
@@ -392,6 +399,14 @@ def _with_codes(found: list[Example]) -> Iterator[Example]:
             yield example._replace(code=int(following.output[0]))
         else:
             yield example
+
+
+def written(example: Example) -> str:
+    """The shell's lines that write what the reader writes before a command."""
+    return "".join(
+        "\n".join([f"cat > {shlex.quote(path)} << '-- end --'", *lines, "-- end --\n"])
+        for path, lines in example.writes.items()
+    )
 
 
 @pytest.fixture(scope="session")
@@ -504,7 +519,8 @@ def test_examples(page: str, scratch: Path, tmp_path: Path) -> None:
     script = tmp_path / "examples.sh"
     script.write_text(
         "".join(
-            f'{example.command}\ncodes=("${{PIPESTATUS[@]}}"); printf "\\n@@ %s\\n" "${{codes[*]}}"\n'
+            f'{written(example)}{example.command}\n'
+            'codes=("${PIPESTATUS[@]}"); printf "\\n@@ %s\\n" "${codes[*]}"\n'
             for example in wanted
         )
     )
