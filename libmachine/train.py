@@ -127,7 +127,7 @@ def _sampled(
         machine.name,
     )
     total = len({case["identity"] for case in cases}) * options["samples"]
-    progress = console.Progress(f"sampling {machine.name}", total)
+    progress = console.Progress(f"sampling {machine.name}", total, purse.ledger.spent)
     try:
         settings = Settings(sampling=machine.sampling(), seed=options["seed"])
         arm = measure.Arm(machine.name, Runner(machine, engine, store, settings))
@@ -139,7 +139,7 @@ def _sampled(
             store,
             options["concurrency"],
             stop,
-            lambda run: progress.step(console.money(purse.ledger.spent())),
+            lambda run: progress.step(),
         )
     finally:
         progress.clear()

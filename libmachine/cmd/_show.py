@@ -38,7 +38,7 @@ def main(workspace: str | None, what: str | None, messages: bool, schema: str | 
         store.close()
     if messages:
         if record["type"] != "run":
-            raise MachineError(f"'{what}' is a {record['type']}; only a run has messages")
+            raise MachineError(f"'{what}' is a {record['type']}; only a run has messages (machine-runs)")
         output.text(conversation(record))
     elif as_json or not console.is_terminal(1):
         output.write(dump_line(record))

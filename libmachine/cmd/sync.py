@@ -28,10 +28,22 @@ def command(workspace: str | None, remote: str, as_json: bool) -> int:
     if as_json or not console.is_terminal(1):
         output.write(dump_line({"remote": remote, **row}))
     else:
-        output.text(
-            f"{remote}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.items())
-        )
+        output.text("\n".join(console.fold(f"{remote}: {_told(row)}", console.width())))
     return _cli.Tally(output.stop).code(output=output)
+
+
+def _told(counts: dict[str, int]) -> str:
+    """The counts that are not 0."""
+    from libmachine import console
+
+    told = []
+    for name, number in counts.items():
+        what, _, way = name.rpartition("_")
+        if number and way in ("in", "out"):
+            told.append(f"{console.count(number, what.removesuffix('s'))} {way}")
+        elif number and name == "renumbered":
+            told.append(f"{number} renumbered")
+    return ", ".join(told) or "nothing new on either side"
 
 
 main = _cli.entry(command)
