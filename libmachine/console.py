@@ -19,8 +19,10 @@ _SEQUENCE = re.compile(
 )
 # A command at the end of a line of talk, which must stay whole to be copied.
 _COMMAND = re.compile(r"(?:^|[;.:] )((?:type|[Nn]ext|to go on): \S.*)$")
-# Columns that a cut column keeps.
-_LEAST = 16
+# Columns of a bar and its figures.
+_FIGURES = 56
+# Columns that a cut column keeps, and the last one.
+_LEAST, _LAST = 12, 12
 # Other controls, bidirectional overrides, zero-width and tag characters.
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -82,9 +84,9 @@ def table(
         return ""
     last = len(rows[0]) - 1
     widths = [max(columns(row[i]) for row in rows) for i in range(last)]
-    wanted = min(_LEAST, max(columns(row[last]) for row in rows))
+    wanted = min(_LAST, max(columns(row[last]) for row in rows))
     while room - sum(widths) - 2 * last < wanted:
-        widest = max(shrink, key=lambda i: widths[i], default=None)
+        widest = max(sorted(shrink, reverse=True), key=lambda i: widths[i], default=None)
         if widest is None or widths[widest] <= _LEAST:
             break
         widths[widest] -= 1
@@ -103,7 +105,7 @@ def fold(text: str, width: int) -> list[str]:
     not fit has a line of its own.
     """
     text = safe(text)
-    if "\n" not in text and columns(text) <= width:
+    if ("\n" not in text and columns(text) <= width) or text.startswith("  "):  # folded before
         return [text]
     found = _COMMAND.search(text)
     prose, command = (text[: found.start(1)].rstrip(" ;"), found[1]) if found else (text, "")
@@ -173,7 +175,9 @@ class Progress:
     total: how many there will be, None if nobody knows. spent: US dollars so far, shown with the bar.
     """
 
-    def __init__(self, label: str, total: int | None, spent: Callable[[], float | None] | None = None) -> None:
+    def __init__(
+        self, label: str, total: int | None, spent: Callable[[], float | None] | None = None
+    ) -> None:
         self.label, self.total, self.spent = label, total, spent
         self.done = self._before = 0
         self._began = time.monotonic()
@@ -193,11 +197,12 @@ class Progress:
         if not self.shown:
             return
         room = width(2)
+        label = cut(self.label, max(12, room - _FIGURES))
         if self.total:
             filled = round(20 * min(1.0, self.done / self.total))
-            head = f"{self.label} [{'#' * filled}{'.' * (20 - filled)}] {self.done}/{self.total}"
+            head = f"{label} [{'#' * filled}{'.' * (20 - filled)}] {self.done}/{self.total}"
         else:
-            head = f"{self.label} {self.done}"
+            head = f"{label} {self.done}"
         notes = [money(self.spent())] if self.spent else []
         if self.total:
             pace = (time.monotonic() - self._began) / (self.done - self._before)

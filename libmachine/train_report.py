@@ -7,6 +7,7 @@ from typing import Any
 
 from libmachine import console
 from libmachine.canon import Record
+from libmachine.console import fold
 from libmachine.gate.report import report as verdict_report
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -14,7 +15,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def report(found: Record, names: Mapping[str, str], width: int) -> str:
     """The report, at most width columns where it can be. names: case identity -> the case's id today."""
-    return "\n".join([*lines(found, width), "", verdict_report(found["verdict"], names, width)])
+    told = [row for line in lines(found, width) for row in fold(line, width)]
+    return "\n".join([*told, "", verdict_report(found["verdict"], names, width)])
 
 
 def lines(found: Record, width: int) -> list[str]:

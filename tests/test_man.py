@@ -21,6 +21,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import termios
 import time
 from collections.abc import Iterator, Mapping
@@ -422,10 +423,16 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "machines", project / "machines", ignore=shutil.ignore_patterns("__pycache__"))
     variables = environment(project.parent)
     subprocess.run(["git", "init", "-q", "-b", "main"], cwd=project, env=variables, check=True)
-    with open(project / ".git" / "config", "a") as config:
-        config.write("[user]\n\tname = tester\n\temail = tester@localhost\n")
+    identify(project.parent)
     commit(project, variables)
     return project
+
+
+def identify(home: Path) -> None:
+    """Who commits, as a person's own configuration says it."""
+    (home / ".gitconfig").write_text(
+        "[user]\n\tname = tester\n\temail = tester@localhost\n[init]\n\tdefaultBranch = main\n"
+    )
 
 
 def commit(project: Path, variables: dict[str, str]) -> None:
@@ -463,10 +470,12 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def on_terminal(words: list[str], cwd: Path, variables: dict[str, str], limit_s: float) -> str:
-    """What a command shows on a terminal of 80 columns."""
+def on_terminal(
+    words: list[str], cwd: Path, variables: dict[str, str], limit_s: float, columns: int = 80
+) -> str:
+    """What a command shows on a terminal."""
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
+    termios.tcsetwinsize(theirs, (24, columns))
     process = subprocess.Popen(
         words, cwd=cwd, env=variables, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )
@@ -514,17 +523,25 @@ def fits(wanted: list[str], got: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in got)) is not None
 
 
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory whose path is short, like a reader's: what is told of a file fits a line."""
+    with tempfile.TemporaryDirectory(prefix="m", ignore_cleanup_errors=True) as path:
+        yield Path(os.path.realpath(path))
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_examples(page: str, scratch: Path, tmp_path: Path) -> None:
-    project = tmp_path / "project"
+def test_examples(page: str, scratch: Path, home: Path) -> None:
+    project = home / "project"
     shutil.copytree(scratch, project)
+    identify(home)
     if '.\\" fixture\n' in source(page):
         put(project, FIXTURE)
-        commit(project, environment(tmp_path))
+        commit(project, environment(home))
     put(project, {path: "".join(f"{line}\n" for line in lines) for path, lines in blocks(page) if path})
     wanted = examples(page)
     assert wanted, "a page shows how it is done"
-    script = tmp_path / "examples.sh"
+    script = home / "examples.sh"
     script.write_text(
         "".join(
             f"{written(example)}{example.command}\n"
@@ -534,7 +551,7 @@ def test_examples(page: str, scratch: Path, tmp_path: Path) -> None:
     )
     words = ["bash", "--noprofile", "--norc", str(script)]
     limit_s = COMMANDS_TIMEOUT_S.get(page, COMMAND_TIMEOUT_S)
-    shown = as_read(on_terminal(words, project, environment(tmp_path), limit_s))
+    shown = as_read(on_terminal(words, project, environment(home), limit_s))
     parts: list[list[str]] = [[]]
     codes: list[list[int]] = []
     for line in shown:

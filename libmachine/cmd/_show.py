@@ -160,4 +160,6 @@ def card(card: Record) -> str:
         told = grade.get("error") or grade["reason"] or ""
         mark = "-" if grade["score"] is None else f"{grade['score']:.2f}"
         rows.append([grade["criterion"], f"{grade['weight']:g}", mark, console.one_line(told, 200)])
-    return f"score     {score}, {verdict}\n" + console.table(rows, console.width(), right=(1, 2)).rstrip("\n")
+    return f"score     {score}, {verdict}\n" + console.table(
+        rows, console.width(), right=(1, 2), shrink=(0,)
+    ).rstrip("\n")

@@ -16,6 +16,7 @@ _MARGIN = 19
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record.")
 def command(workspace: str | None, prices: bool, as_json: bool) -> int:
     """One line for each thing the tools need: whether it works here, and the command that mends it."""
+    import sys
     import threading
 
     from libmachine import console, doctor
@@ -29,7 +30,7 @@ def command(workspace: str | None, prices: bool, as_json: bool) -> int:
         rows = [finding._asdict() for finding in findings]
         output.write(dump_line({"v": 1, "type": "doctor", "findings": rows}))
     else:
-        room = console.width() - _MARGIN
+        room = console.width() - _MARGIN if console.is_terminal(1) else sys.maxsize
         for finding in findings:
             mark = {"ok": "ok  ", "missing": "miss", "broken": "FAIL"}[finding.state]
             head = f"{mark}  {finding.thing:<12} "

@@ -72,8 +72,8 @@ def sentence(verdict: Record) -> str:
         )
     if decision == "refuse":
         hint = _hint(verdict)
-        force = f"To go against it, on record: machine-commit {machine} --force WHY"
-        return f"refused: {reasons}.{hint} {force}. Next: machine-suite {machine}"
+        force = f"machine-commit {machine} --force WHY"
+        return f"refused: {reasons}.{hint} Next: machine-suite {machine}, or {force}"
     if decision == "untestable":
         return f"cannot be judged: {reasons}. Next: machine-gate {machine} --rerun"
     return f"{decision}: {reasons}. No measurement is needed"
