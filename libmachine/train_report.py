@@ -15,8 +15,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def report(found: Record, names: Mapping[str, str], width: int) -> str:
     """The report, at most width columns where it can be. names: case identity -> the case's id today."""
-    told = [row for line in lines(found, width) for row in fold(line, width)]
-    return "\n".join([*told, "", verdict_report(found["verdict"], names, width)])
+    told = [*lines(found, width), "", *verdict_report(found["verdict"], names, width).splitlines()]
+    return "\n".join(row for line in told for row in fold(line, width))
 
 
 def lines(found: Record, width: int) -> list[str]:

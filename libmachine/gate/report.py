@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from libmachine import console
 from libmachine.canon import Record
-from libmachine.console import fold
 
 ROWS = 20
 """Cases that moved that the table shows; of more it shows the worst and the best."""
@@ -26,18 +25,16 @@ _MEANING = {
 
 
 def report(verdict: Record, names: Mapping[str, str], width: int) -> str:
-    """The report. names: case identity -> what to call the case today."""
-    head = f"{verdict['machine']}: {verdict['baseline'][:12]} (live) against {verdict['candidate'][:12]}"
-    lines = fold(head, width)
+    """The report: tables of at most width columns, and prose, a sentence a line, which whoever prints it folds.
+
+    names: case identity -> what to call the case today.
+    """
+    lines = [f"{verdict['machine']}: {verdict['baseline'][:12]} (live) against {verdict['candidate'][:12]}"]
     if "arms" in verdict:
-        lines += [*_cases(verdict, names, width), *_folded(_figures(verdict), width), *_about(verdict, width)]
-        lines += _folded(_guards(verdict), width)
-    lines += _folded([_warning(str(code)) for code in verdict["warnings"]], width)
-    return "\n".join([*lines, *fold(sentence(verdict), width)])
-
-
-def _folded(lines: Sequence[str], width: int) -> list[str]:
-    return [row for line in lines for row in fold(line, width)]
+        lines += [*_cases(verdict, names, width), *_figures(verdict), *_about(verdict, width)]
+        lines += _guards(verdict)
+    lines += [_warning(str(code)) for code in verdict["warnings"]]
+    return "\n".join([*lines, sentence(verdict)])
 
 
 def meaning(reason: str) -> str:
@@ -124,7 +121,7 @@ def _cases(verdict: Record, names: Mapping[str, str], width: int) -> list[str]:
 def _figures(verdict: Record) -> list[str]:
     lines = [
         f"mean {_shown(verdict['mean_live'])} -> {_shown(verdict['mean_cand'])} on '{verdict['on']}', "
-        f"{console.count(verdict['n'], 'case')} x {verdict['trials']} trials: "
+        f"{console.count(verdict['n'], 'case')} x {console.count(verdict['trials'], 'trial')}: "
         f"{verdict['wins']} better, {verdict['losses']} worse, {verdict['ties']} alike"
     ]
     if verdict["se"] is not None:
