@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from libmachine import console
 from libmachine.canon import Record
-from libmachine.suite_report import fold, number, percent
+from libmachine.console import fold
+from libmachine.suite_report import number, percent
 
 ROWS = 20
 UNMEASURED = "unmeasured"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from libmachine.canon import OUTER_DEPTH, Record, RecordError, called, hash_of, plain
+from libmachine.console import one_line
 from libmachine.githash import EMPTY_TREE, blob_id
 
 CASE_FIELDS = ("id", "input", "target", "files", "metadata")
@@ -26,6 +27,18 @@ def identity(case_input: Any, files: Mapping[str, str] | None = None) -> str:
     """Identity of a case: hash of its input as messages and of its files (path -> blob id)."""
     blobs = {path: blob_id(text.encode()) for path, text in (files or {}).items()}
     return hash_of({"input": as_messages(case_input), "files": blobs})
+
+
+def label(case: Mapping[str, Any], room: int) -> str:
+    """What a table calls a case, in at most room columns: its id; one that is only the beginning of its
+    identity says nothing to people, so what was asked follows it."""
+    if case["id"] != case["identity"][:12]:
+        return one_line(case["id"], room)
+    asked = case.get("input") or ""
+    if not isinstance(asked, str):
+        texts = [m.get("content") for m in asked if m["role"] == "user" and isinstance(m.get("content"), str)]
+        asked = str(texts[-1]) if texts else ""
+    return one_line(f"{case['id'][:8]} {asked}", room)
 
 
 def read_case(value: Any) -> Record:

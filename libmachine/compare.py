@@ -62,11 +62,14 @@ def find_base(repo: Repository, name: str, which: str) -> Base:
     for what names nothing.
     """
     if repository.head(repo) is None:
-        raise Untestable(f"no commit yet to compare '{name}' with; git commit it first")
+        raise Untestable(f"no commit yet to compare '{name}' with; git add machines/{name} && git commit")
     commit = _recorded(repo, name, which) or repository.resolve(repo, which)
     place = trees.commit(repo, commit)
     if not place.has(name):
-        raise Untestable(f"'{which}' has no machine '{name}'; name a commit that has it: --base COMMIT")
+        raise Untestable(
+            f"'{which}' has no machine '{name}'; git add machines/{name} && git commit, or name a commit "
+            "that has it: --base COMMIT"
+        )
     return Base(commit, which, place)
 
 
@@ -80,7 +83,9 @@ def _recorded(repo: Repository, name: str, which: str) -> str | None:
     for past in history(repo, name, shallow_too=True):
         if past.version == tree:
             return past.commit
-    raise Untestable(f"no commit of HEAD's history has version '{which}' of '{name}'; name a commit")
+    raise Untestable(
+        f"no commit of HEAD's history has version '{which}' of '{name}'; machine-versions {name} lists them"
+    )
 
 
 @contextlib.contextmanager

@@ -8,22 +8,23 @@ from typing import Any
 from libmachine import console
 from libmachine.canon import Record
 from libmachine.compare import is_tie
+from libmachine.console import fold
 from libmachine.suite import mean_of
-from libmachine.suite_report import fold, number, percent
+from libmachine.suite_report import number, percent
 
 ROWS = 24
 RULE = "A difference within about two standard errors is no evidence."
 
 
-def report(found: Record, width: int) -> str:
-    """The report."""
+def report(found: Record, width: int, names: Mapping[str, str] | None = None) -> str:
+    """The report. names: case identity -> what to call it, its id if it is not among them."""
     name = found["machine"]
     base = f"{found['base']} ({found['baseline'][:8]})"
     head = f"{name}: base {base} against the work tree ({found['candidate'][:8]})"
     size = f"{console.count(found['cases'], 'case')} x {console.count(found['trials'], 'trial')}"
     what = ", ".join(found["changed"]) or "nothing"
     lines = [*fold(head, width), *fold(f"{size} of {found['on']}; changed: {what}", width), ""]
-    lines += [_cases(found, width), "", _arms(found, width), "", _criteria(found, width), ""]
+    lines += [_cases(found, width, names or {}), "", _arms(found, width), "", _criteria(found, width), ""]
     lines += [row for line in _figures(found) for row in fold(line, width)]
     for note in found["notes"]:
         lines += fold(f"note: {note.partition(': ')[2]}", width)
@@ -63,17 +64,23 @@ def _next(found: Record) -> str:
     return f"Next: machine-suite {name}"
 
 
-def _cases(found: Record, width: int) -> str:
+def _cases(found: Record, width: int, names: Mapping[str, str]) -> str:
     arms = found["arms"]
     rows: list[tuple[float, float, list[str]]] = []
     unpaired = 0
-    for number_, case in enumerate(arms["ids"]):
+    for number_, (identity, case) in enumerate(zip(arms["cases"], arms["ids"], strict=True)):
         old, new = mean_of(arms["live"][number_]), mean_of(arms["candidate"][number_])
         diff = None if old is None or new is None else new - old
         moved = 0.0 if diff is None or is_tie(diff) else diff
         unpaired += diff is None
         shown = "-" if diff is None else f"{diff:+.2f}" if moved else "="
-        rows.append((-abs(moved), moved, [number(old), number(new), shown, console.one_line(case, width)]))
+        rows.append(
+            (
+                -abs(moved),
+                moved,
+                [number(old), number(new), shown, console.one_line(names.get(identity, case), width)],
+            )
+        )
     rows.sort(key=lambda row: row[:2])
     moved_ones = [row for row in rows if row[1]]
     cut = rows if len(rows) <= ROWS else moved_ones[:ROWS]

@@ -7,8 +7,9 @@ import fcntl
 import os
 import re
 import sys
+import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from libmachine import env
 
@@ -18,6 +19,12 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])(?s:.*?)(?:\x07|\x1b\\|\x9c|$)"
     r"|\x1b[ -/]*(?:[0-~]|$)"
 )
+# A command at the end of a line of talk, which must stay whole to be copied.
+_COMMAND = re.compile(r"(?:^|[;.:] )((?:type|[Nn]ext|to go on): \S.*)$")
+# Columns of a bar and its figures.
+_FIGURES = 56
+# Columns that a cut column keeps, and the last one.
+_LEAST, _LAST = 12, 12
 # Other controls, bidirectional overrides, zero-width and tag characters.
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -76,18 +83,50 @@ def width(fd: int = 1) -> int:
         return int(wanted) if wanted.isdigit() and int(wanted) > 0 else 80
 
 
-def table(rows: Sequence[Sequence[str]], room: int, right: Sequence[int] = ()) -> str:
-    """Rows as columns, the last one cut to the room left. right: numbers of right-aligned columns."""
+def table(
+    rows: Sequence[Sequence[str]], room: int, right: Sequence[int] = (), shrink: Sequence[int] = ()
+) -> str:
+    """Rows as columns, the last one cut to the room left. right: numbers of right-aligned columns.
+
+    shrink: numbers of columns that are cut too, the widest first, where the last would have none.
+    """
     if not rows:
         return ""
     last = len(rows[0]) - 1
     widths = [max(columns(row[i]) for row in rows) for i in range(last)]
+    wanted = min(_LAST, max(columns(row[last]) for row in rows))
+    while room - sum(widths) - 2 * last < wanted:
+        widest = max(sorted(shrink, reverse=True), key=lambda i: widths[i], default=None)
+        if widest is None or widths[widest] <= _LEAST:
+            break
+        widths[widest] -= 1
     left = max(room - sum(widths) - 2 * last, 8)
     lines = []
     for row in rows:
-        cells = [_pad(cell, widths[i], i in right) for i, cell in enumerate(row[:-1])]
+        cells = [_pad(cut(cell, widths[i]), widths[i], i in right) for i, cell in enumerate(row[:-1])]
         lines.append("  ".join([*cells, cut(row[-1], left)]).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Prose on lines of at most width columns; what follows the first is indented.
+
+    A word is never cut: one that no line holds stands where it is. Nor is a command to type: one that does
+    not fit has a line of its own.
+    """
+    text = safe(text)
+    if ("\n" not in text and columns(text) <= width) or text.startswith("  "):  # folded before
+        return [text]
+    found = _COMMAND.search(text)
+    prose, command = (text[: found.start(1)].rstrip(" ;"), found[1]) if found else (text, "")
+    lines: list[str] = []
+    for word in prose.split():
+        fits = lines and columns(lines[-1]) + 1 + columns(word) <= width
+        if fits or (lines and columns(lines[-1]) <= width < columns(word) + 2):
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}" if lines else word)
+    return [*lines, f"  {command}"] if command else lines
 
 
 def _pad(text: str, wide: int, right: bool) -> str:
@@ -96,11 +135,18 @@ def _pad(text: str, wide: int, right: bool) -> str:
 
 
 def say(text: str) -> None:
-    """A line of talk on stderr, without secrets. A closed or full stderr loses the talk, never the work."""
+    """A line of talk on stderr, without secrets, folded for a person. A closed or full stderr loses the talk,
+    never the work."""
     from libmachine.redact import of_environment as redacted  # only talk needs it
 
+    text = redacted(text)
+    if is_terminal(2):
+        room = width(2)
+        text = "\n".join(
+            row for line in text.split("\n") for row in (fold(line, room) if columns(line) > room else [line])
+        )
     try:
-        sys.stderr.write(redacted(text) + "\n")
+        sys.stderr.write(text + "\n")
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         pass
@@ -150,12 +196,34 @@ def money(amount: float | None) -> str:
     return f"${amount:.2f}" if amount == 0 or amount >= 0.1 else f"${amount:.4f}"
 
 
-class Progress:
-    """A bar on stderr while a person waits; nothing where stderr is no terminal."""
+def duration(seconds: float) -> str:
+    """A time for people: `12 s`, `3 min`, `2 h 5 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{rest} s"
 
-    def __init__(self, label: str, total: int | None) -> None:
-        self.label, self.total, self.done = label, total, 0
+
+class Progress:
+    """A bar on stderr while a person waits; nothing where stderr is no terminal.
+
+    total: how many there will be, None if nobody knows. spent: US dollars so far, shown with the bar.
+    """
+
+    def __init__(
+        self, label: str, total: int | None, spent: Callable[[], float | None] | None = None
+    ) -> None:
+        self.label, self.total, self.spent = label, total, spent
+        self.done = self._before = 0
+        self._began = time.monotonic()
         self.shown = is_terminal(2)
+
+    def more(self, number: int) -> None:
+        """So many more are to be done than was known."""
+        self.total = (self.total or 0) + number
+
+    def resume(self, done: int) -> None:
+        """So many were done before: they say nothing of the time left."""
+        self.done = self._before = done
 
     def step(self, note: str = "") -> None:
         """One more is done."""
@@ -163,12 +231,17 @@ class Progress:
         if not self.shown:
             return
         room = width(2)
+        label = cut(self.label, max(12, room - _FIGURES))
         if self.total:
             filled = round(20 * min(1.0, self.done / self.total))
-            head = f"{self.label} [{'#' * filled}{'.' * (20 - filled)}] {self.done}/{self.total}"
+            head = f"{label} [{'#' * filled}{'.' * (20 - filled)}] {self.done}/{self.total}"
         else:
-            head = f"{self.label} {self.done}"
-        self._show(cut(f"{head} {note}", room - 1))
+            head = f"{label} {self.done}"
+        notes = [money(self.spent())] if self.spent else []
+        if self.total:
+            pace = (time.monotonic() - self._began) / (self.done - self._before)
+            notes.append(f"{duration(pace * max(0, self.total - self.done))} left")
+        self._show(cut(f"{head} {', '.join([*notes, note] if note else notes)}".rstrip(), room - 1))
 
     def _show(self, text: str) -> None:
         try:

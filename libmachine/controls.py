@@ -27,6 +27,7 @@ from libmachine.sandbox.rooms import opener
 from libmachine.store.store import Store
 from libmachine.tools import Context
 
+_SHAPE = '{"id": "...", "output": "..."}'
 _FIELDS = {"id", "input", "files", "output"}
 
 
@@ -80,9 +81,9 @@ def read_references(path: str, cases: Sequence[Record]) -> dict[str, list[Record
             except RecordError as error:
                 raise MachineError(f"{path}: reference {line.number}: {error}") from None
     except (FileNotFoundError, IsADirectoryError):
-        raise MachineError(f"no file of references '{path}'") from None
+        raise MachineError(f"no file of references '{path}'; write one a line: {_SHAPE}") from None
     if not found:
-        raise MachineError(f'\'{path}\' has no reference; write one a line: {{"id": ..., "output": ...}}')
+        raise MachineError(f"'{path}' has no reference; write one a line: {_SHAPE}")
     return found
 
 

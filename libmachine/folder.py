@@ -19,6 +19,7 @@ from libmachine.errors import MachineError
 from libmachine.githash import DIRECTORY, FILE, blob_id, tree_id
 
 VERSIONED = ("instructions.md", "model.json", "rubric.toml")
+_CASE = '{"input": "..."}'
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _CRITERION_FIELDS = ("description", "weight", "levels", "pass_at", "guard", "role")
 _MODEL_FIELDS = ("model", "base", "harness", "sampling")
@@ -302,7 +303,7 @@ def read_cases(path: str) -> list[Record]:
     except RecordError as error:
         raise MachineError(f"{path}: case {line.number}: {error}") from None
     except (FileNotFoundError, IsADirectoryError):
-        raise MachineError(f"no file of cases '{path}'") from None
+        raise MachineError(f"no file of cases '{path}'; write one JSON object a line: {_CASE}") from None
     if not cases:
-        raise MachineError(f'\'{path}\' has no case; write one JSON object a line: {{"input": "..."}}')
+        raise MachineError(f"'{path}' has no case; write one JSON object a line: {_CASE}")
     return cases

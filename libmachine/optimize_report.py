@@ -6,8 +6,9 @@ import re
 
 from libmachine import console
 from libmachine.canon import Record
+from libmachine.console import fold
 from libmachine.optimize_record import in_words
-from libmachine.suite_report import fold, number
+from libmachine.suite_report import number
 
 
 def report(found: Record, width: int) -> str:

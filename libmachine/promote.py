@@ -40,7 +40,7 @@ def put_candidate(
     place = trees.overlay(base, {f"{base.prefix}/{name}/{file}": data for file, data in changes.items()})
     base_version, version = base.version(name), place.version(name)
     if version == base_version:
-        raise MachineError(f"this is the version of '{name}' that is live already; nothing to propose")
+        raise MachineError(f"this version of '{name}' is live already; propose another model or text")
     refs.record_version(repo, name, base)
     refs.record_version(repo, name, place)
     record: Record = plain(

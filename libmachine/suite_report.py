@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from libmachine import console
 from libmachine.canon import Record
+from libmachine.case import label
+from libmachine.console import fold
 from libmachine.measure import passed_of, score_of
 from libmachine.stats import SLACK
 from libmachine.suite import why_no_score
@@ -15,15 +16,24 @@ ROWS = 20
 """Cases that the table shows without -v."""
 
 
-def report(suite: Record, width: int, runs: Sequence[Record] = (), all_cases: bool = False) -> str:
-    """The report. runs: told one a line. all_cases: also those in which nothing is wrong."""
+def report(
+    suite: Record,
+    width: int,
+    runs: Sequence[Record] = (),
+    all_cases: bool = False,
+    names: Mapping[str, str] | None = None,
+) -> str:
+    """The report. runs: told one a line. all_cases: also those in which nothing is wrong. names: case
+    identity -> what to call it, its id if it is not among them."""
     if suite.get("family"):
-        return "\n".join(_family(suite, width, runs, all_cases))
-    lines = body(suite, width, runs, all_cases)
+        return "\n".join(_family(suite, width, runs, all_cases, names or {}))
+    lines = body(suite, width, runs, all_cases, names or {})
     return "\n".join([*lines, "", *fold(sentence(suite), width), *_next(suite)])
 
 
-def body(suite: Record, width: int, runs: Sequence[Record] = (), all_cases: bool = False) -> list[str]:
+def body(
+    suite: Record, width: int, runs: Sequence[Record], all_cases: bool, names: Mapping[str, str]
+) -> list[str]:
     """The tables and figures of one machine."""
     head = (
         f"{suite['machine']}: {console.count(suite['cases'], 'case')} x "
@@ -31,7 +41,7 @@ def body(suite: Record, width: int, runs: Sequence[Record] = (), all_cases: bool
     )
     lines = [console.one_line(head, width)]
     if suite["runs"]:
-        lines += ["", *_cases(suite, width, all_cases)]
+        lines += ["", *_cases(suite, width, all_cases, names)]
         lines += ["", _runs(runs, width)] if runs else []
         lines += ["", _criteria(suite["by_criterion"], width), "", *_figures(suite, width)]
     for warning in suite["warnings"]:
@@ -70,14 +80,7 @@ def _next(suite: Record) -> list[str]:
     return [f"Next: machine-compare {suite['machine']}"]
 
 
-def fold(text: str, width: int) -> list[str]:
-    """Prose on lines of at most width columns; what follows the first is indented."""
-    return textwrap.wrap(
-        console.safe(text), width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _cases(suite: Record, width: int, all_cases: bool) -> list[str]:
+def _cases(suite: Record, width: int, all_cases: bool, names: Mapping[str, str]) -> list[str]:
     lines = suite["by_case"]
     shown = lines if all_cases else [line for line in lines if line["worst"]][:ROWS]
     rest = [line for line in lines if line not in shown]
@@ -85,7 +88,7 @@ def _cases(suite: Record, width: int, all_cases: bool) -> list[str]:
     for line in shown:
         found = line["worst"] or {"why": ""}
         why = f"{found['criterion']}: {found['why']}" if "criterion" in found else found["why"]
-        name = console.one_line(line["id"], max(8, width // 4))
+        name = console.one_line(names.get(line["identity"], line["id"]), max(8, width // 4))
         table.append(
             [number(line["mean"]), f"{line['passes']}/{line['graded']}", name, console.one_line(why, width)]
         )
@@ -114,7 +117,7 @@ def _runs(runs: Sequence[Record], width: int) -> str:
                 str(run["trial"]),
                 number(score_of(run)),
                 {"True": "yes", "False": "no"}.get(verdict, verdict),
-                console.one_line(run["case"]["id"], max(8, width // 5)),
+                label(run["case"], max(8, width // 5)),
                 console.one_line(told, width),
             ]
         )
@@ -167,13 +170,15 @@ def _figures(suite: Record, width: int) -> list[str]:
     return [row for line in lines for row in fold(line, width)]
 
 
-def _family(suite: Record, width: int, runs: Sequence[Record], all_cases: bool) -> list[str]:
+def _family(
+    suite: Record, width: int, runs: Sequence[Record], all_cases: bool, names: Mapping[str, str]
+) -> list[str]:
     """The tables of all members, then what they have in common."""
     members = suite["family"]["members"]
     lines: list[str] = []
     for member in members:
         own = [run for run in runs if run["machine"] == member["machine"]]
-        lines += [*body(member, width, own, all_cases), ""]
+        lines += [*body(member, width, own, all_cases, names), ""]
     rows = [["mean", "error", "passed", "cases", "machine"]]
     for member in members:
         figures = [number(member["mean"]), number(member["stderr"]), percent(member["pass_rate"])]

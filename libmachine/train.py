@@ -130,7 +130,7 @@ def _sampled(
         machine.name,
     )
     total = len({case["identity"] for case in cases}) * options["samples"]
-    progress = console.Progress(f"sampling {machine.name}", total)
+    progress = console.Progress(f"sampling {machine.name}", total, purse.ledger.spent)
     others = Others(purse)
     try:
         settings = Settings(sampling=machine.sampling(), seed=options["seed"])
@@ -143,7 +143,7 @@ def _sampled(
             store,
             options["concurrency"],
             stop,
-            lambda run: progress.step(console.money(purse.ledger.spent())),
+            lambda run: progress.step(),
         )
     finally:
         progress.clear()

@@ -7,6 +7,7 @@ from typing import Any
 
 from libmachine import console
 from libmachine.canon import Record
+from libmachine.console import fold
 from libmachine.gate.report import report as verdict_report
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -14,7 +15,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def report(found: Record, names: Mapping[str, str], width: int) -> str:
     """The report, at most width columns where it can be. names: case identity -> the case's id today."""
-    return "\n".join([*lines(found, width), "", verdict_report(found["verdict"], names, width)])
+    told = [*lines(found, width), "", *verdict_report(found["verdict"], names, width).splitlines()]
+    return "\n".join(row for line in told for row in fold(line, width))
 
 
 def lines(found: Record, width: int) -> list[str]:

@@ -5,12 +5,13 @@ record's fields follows a line `.\\" table: NAME`; lines that begin with `$ ` in
 block are run, in order, in one shell and on a terminal of 80 columns, in a project that has the
 built-in machines. Output that follows is compared (`...` stands for any text, at the end of a line
 for any further lines too); a command exits with 0 unless `$ echo $?` follows with another code. A block after
-`.\\" file: PATH` is a file that lies there before the examples run; `.\\" fixture` asks for the files
-of FIXTURE, committed.
+`.\\" file: PATH` is a file that lies there before the examples run, one after `.\\" write: PATH` is
+written when its turn comes; `.\\" fixture` asks for the files of FIXTURE, committed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pty
@@ -18,7 +19,9 @@ import re
 import select
 import shlex
 import shutil
+import signal
 import subprocess
+import tempfile
 import termios
 import time
 from collections.abc import Iterator, Mapping
@@ -59,6 +62,9 @@ ELSEWHERE = {
     "man",
     "mandoc",
 }
+GUIDES = ("machine-tutorial.7", "machine-faq.7")
+"""Pages that are read from first line to last; their examples stand where they are told of."""
+PLAIN = {"NAME", "DESCRIPTION", "SEE ALSO"}
 NOT_OURS = {"HOME", "PATH", "XDG_CACHE_HOME"}
 MOST_COLUMNS = 100
 NAMES = ("Ada", "Bob", "Cem", "Dee", "Eli", "Fay", "Gus", "Hal")
@@ -82,7 +88,8 @@ machine = Machine(intent="Greet by name.", graders={"polite": check(polite)})
     "rules/warm": "".join(f'{{"match": "{name}", "replies": ["Hello {name}!"]}}\n' for name in NAMES),
 }
 """A machine whose model is a file of rules; rules/warm is a better one."""
-COMMAND_TIMEOUT_S = 60
+COMMANDS_TIMEOUT_S = {"machine-tutorial.7": 300.0}
+COMMAND_TIMEOUT_S = 60.0
 
 
 def source(page: str) -> str:
@@ -132,7 +139,7 @@ def test_form(page: str) -> None:
     assert f".Sh NAME\n.Nm {name}\n.Nd " in text
     found = re.findall(r"^\.Sh (.*)$", text, re.M)
     assert found == [heading for heading in ORDER if heading in found], "sections in this order, no others"
-    assert set(found) >= NEEDED[number]
+    assert set(found) >= (PLAIN if page in GUIDES else NEEDED[number])
     long = [number for number, line in enumerate(text.splitlines(), 1) if len(line) > MOST_COLUMNS]
     assert not long, f"lines over {MOST_COLUMNS} columns: {long}"
     assert not re.findall(r"[ \t]+$", text, re.M), "blanks at the end of a line"
@@ -346,11 +353,13 @@ def test_files_of_machine_folder_5() -> None:
 
 
 class Example(NamedTuple):
-    """A command of a page, the output that follows it (None: nothing is said), and its exit code."""
+    """A command of a page, the output that follows it (None: nothing is said), its exit code, and what the
+    reader writes before it: path -> lines."""
 
     command: str
     output: list[str] | None
     code: int
+    writes: Mapping[str, list[str]] = {}
 
 
 ESCAPES = {r"\e": "\\", r"\&": "", r"\-": "-", r"\(aq": "'", r"\(dq": '"', r"\(ha": "^", r"\(ti": "~"}
@@ -363,17 +372,21 @@ def plain_text(line: str) -> str:
     return text
 
 
-def blocks(page: str) -> Iterator[tuple[str | None, list[str]]]:
-    """(path of a file or None, lines) of the literal blocks."""
-    pattern = r'(?:^\.\\" file: (\S+)\n)?^\.Bd -literal.*?\n(.*?)^\.Ed'
+def blocks(page: str, kind: str = "file") -> Iterator[tuple[str | None, list[str]]]:
+    """(path of a file or None, lines) of the literal blocks. kind: what marks a file, `file` or `write`."""
+    pattern = r'(?:^\.\\" (\w+): (\S+)\n)?^\.Bd -literal.*?\n(.*?)^\.Ed'
     for found in re.finditer(pattern, source(page), re.M | re.S):
-        yield found[1], [plain_text(line) for line in found[2].splitlines()]
+        if found[1] in (None, kind):
+            yield found[2], [plain_text(line) for line in found[3].splitlines()]
 
 
 def examples(page: str) -> list[Example]:
     """The commands of a page in order, continued lines joined."""
     found: list[Example] = []
-    for path, lines in blocks(page):
+    writes: dict[str, list[str]] = {}
+    for path, lines in blocks(page, "write"):
+        if path is not None:
+            writes[path] = lines
         open_end = False
         for line in lines if path is None else ():
             if open_end:
@@ -381,7 +394,8 @@ def examples(page: str) -> list[Example]:
             elif line == "$ echo $?":
                 found.append(Example("echo $?", [], 0))
             elif line.startswith("$ "):
-                found.append(Example(line[2:], None, 0))
+                found.append(Example(line[2:], None, 0, writes))
+                writes = {}
             elif found and line and path is None and lines[0].startswith("$ "):
                 found[-1] = found[-1]._replace(output=[*(found[-1].output or []), line])
                 continue
@@ -408,6 +422,14 @@ def _with_codes(found: list[Example]) -> Iterator[Example]:
             yield example
 
 
+def written(example: Example) -> str:
+    """The shell's lines that write what the reader writes before a command."""
+    return "".join(
+        "\n".join([f"cat > {shlex.quote(path)} << '-- end --'", *lines, "-- end --\n"])
+        for path, lines in example.writes.items()
+    )
+
+
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A committed project with the built-in machines, to be copied."""
@@ -415,10 +437,16 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "machines", project / "machines", ignore=shutil.ignore_patterns("__pycache__"))
     variables = environment(project.parent)
     subprocess.run(["git", "init", "-q", "-b", "main"], cwd=project, env=variables, check=True)
-    with open(project / ".git" / "config", "a") as config:
-        config.write("[user]\n\tname = tester\n\temail = tester@localhost\n")
+    identify(project.parent)
     commit(project, variables)
     return project
+
+
+def identify(home: Path) -> None:
+    """Who commits, as a person's own configuration says it."""
+    (home / ".gitconfig").write_text(
+        "[user]\n\tname = tester\n\temail = tester@localhost\n[init]\n\tdefaultBranch = main\n"
+    )
 
 
 def commit(project: Path, variables: dict[str, str]) -> None:
@@ -456,10 +484,12 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def on_terminal(words: list[str], cwd: Path, variables: dict[str, str], limit_s: float) -> str:
-    """What a command shows on a terminal of 80 columns."""
+def on_terminal(
+    words: list[str], cwd: Path, variables: dict[str, str], limit_s: float, columns: int = 80
+) -> str:
+    """What a command shows on a terminal."""
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
+    termios.tcsetwinsize(theirs, (24, columns))
     process = subprocess.Popen(
         words, cwd=cwd, env=variables, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )
@@ -483,6 +513,8 @@ def on_terminal(words: list[str], cwd: Path, variables: dict[str, str], limit_s:
     finally:
         os.close(ours)
         process.wait(10)
+        with contextlib.suppress(ProcessLookupError):  # what an example left in the background
+            os.killpg(process.pid, signal.SIGKILL)
     return shown.decode("utf-8", "replace")
 
 
@@ -505,25 +537,35 @@ def fits(wanted: list[str], got: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in got)) is not None
 
 
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory whose path is short, like a reader's: what is told of a file fits a line."""
+    with tempfile.TemporaryDirectory(prefix="m", ignore_cleanup_errors=True) as path:
+        yield Path(os.path.realpath(path))
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_examples(page: str, scratch: Path, tmp_path: Path) -> None:
-    project = tmp_path / "project"
+def test_examples(page: str, scratch: Path, home: Path) -> None:
+    project = home / "project"
     shutil.copytree(scratch, project)
+    identify(home)
     if '.\\" fixture\n' in source(page):
         put(project, FIXTURE)
-        commit(project, environment(tmp_path))
+        commit(project, environment(home))
     put(project, {path: "".join(f"{line}\n" for line in lines) for path, lines in blocks(page) if path})
     wanted = examples(page)
     assert wanted, "a page shows how it is done"
-    script = tmp_path / "examples.sh"
+    script = home / "examples.sh"
     script.write_text(
         "".join(
-            f'{example.command}\ncodes=("${{PIPESTATUS[@]}}"); printf "\\n@@ %s\\n" "${{codes[*]}}"\n'
+            f"{written(example)}{example.command}\n"
+            'codes=("${PIPESTATUS[@]}"); printf "\\n@@ %s\\n" "${codes[*]}"\n'
             for example in wanted
         )
     )
     words = ["bash", "--noprofile", "--norc", str(script)]
-    shown = as_read(on_terminal(words, project, environment(tmp_path), COMMAND_TIMEOUT_S))
+    limit_s = COMMANDS_TIMEOUT_S.get(page, COMMAND_TIMEOUT_S)
+    shown = as_read(on_terminal(words, project, environment(home), limit_s))
     parts: list[list[str]] = [[]]
     codes: list[list[int]] = []
     for line in shown:

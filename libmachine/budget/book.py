@@ -174,7 +174,9 @@ class FileBook(Book):
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise LedgerGone(f"the ledger '{self.path}' is gone: its machine-budget has ended") from None
+            raise LedgerGone(
+                f"the ledger '{self.path}' is gone with its machine-budget; unset MACHINE_LEDGER"
+            ) from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             self._catch_up(fd)
@@ -186,7 +188,7 @@ class FileBook(Book):
         """Take in what others wrote; cut off a line that a dead process left unfinished."""
         size = os.fstat(fd).st_size
         if size < self._offset:
-            raise MachineError(f"the ledger '{self.path}' was cut; what was spent is no longer known")
+            raise MachineError(f"the ledger '{self.path}' was cut; begin anew under machine-budget")
         data = os.pread(fd, size - self._offset, self._offset)
         whole = data.rfind(b"\n") + 1
         for line in data[:whole].split(b"\n"):

@@ -43,6 +43,7 @@ def main(workspace: str | None, name: str, criterion: str, as_json: bool, **opti
     stop = threading.Event()
     tally = _cli.Tally(stop)
     figures = Figures()
+    progress = console.Progress(f"agree {name}", None, purse.ledger.spent)
     failure: BaseException | None = None
     found: dict[str, Any] | None = None
     who = "nobody"
@@ -53,8 +54,10 @@ def main(workspace: str | None, name: str, criterion: str, as_json: bool, **opti
         with _cli.Interrupts(stop) as interrupts:
             rows = _rows(store, machine, options["last"])
             for pair in pool.stream(pairing.pair, rows, options["concurrency"], True, stop):
+                progress.clear()
                 who = pairing.identity(pair.run) if pair and figures.sweep.n == 0 else who
                 _count(figures, pair, terms, tally)
+                progress.step()
         found = with_id("agreement", record(pairing, figures, who)) if figures.sweep.n else None
     except BudgetReached as error:
         failure = error
@@ -63,6 +66,7 @@ def main(workspace: str | None, name: str, criterion: str, as_json: bool, **opti
         failure = error
         raise
     finally:
+        progress.clear()
         purse.told(_summary(figures), failure)
         store.close()
         for judging in judgings:

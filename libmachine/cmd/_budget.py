@@ -23,7 +23,7 @@ def main(usd: str, cmd: Sequence[str]) -> int:
     """Run cmd and return its exit code, 128 + N after signal N."""
     words = list(cmd[1:] if cmd[0] == "--" else cmd)
     if not words:
-        raise UsageError("no command after the budget")
+        raise UsageError("no command after the budget; type: machine-budget USD COMMAND...")
     limit = budget.read_limit(usd)
     with tempfile.TemporaryDirectory(prefix="machine-budget-", ignore_cleanup_errors=True) as folder:
         path = f"{folder}/ledger"

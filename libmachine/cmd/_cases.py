@@ -77,7 +77,7 @@ def _bytes(path: str | None) -> bytes:
         with open(path, "rb") as stream:
             return stream.read()
     except (FileNotFoundError, IsADirectoryError):
-        raise MachineError(f"no file of cases '{path}'") from None
+        raise MachineError(f"no file of cases '{path}'; machine-cases --help says what it may be") from None
 
 
 def _refuse_built_in(project: Project, folder: Folder) -> None:
@@ -133,10 +133,16 @@ def _report(
         told.append(console.count(number, one, many) if number else "")
     would = "would go" if kept_off else "added"
     head = f"{console.count(found.rows, 'row')}: {added[PRACTICE]} {would} to cases.jsonl"
-    output.text(", ".join([head, f"{added[EXAM]} to holdout.jsonl", *filter(None, told)]))
-    output.text(intake.told(exam))
+    _prose(output, ", ".join([head, f"{added[EXAM]} to holdout.jsonl", *filter(None, told)]))
+    _prose(output, intake.told(exam))
     if not kept_off and any(added.values()):
         output.text(f"now: machine-suite {folder.name}")
+
+
+def _prose(output: _cli.Output, text: str) -> None:
+    """A line for people, folded on a terminal alone."""
+    lines = console.fold(text, console.width()) if console.is_terminal(1) else [text]
+    output.text("\n".join(lines))
 
 
 def _checked(folder: Folder, output: _cli.Output, as_json: bool) -> int:
@@ -173,5 +179,5 @@ def _checked(folder: Folder, output: _cli.Output, as_json: bool) -> int:
         output.text(
             f"{console.count(len(practice), 'case')} for practice, {console.count(len(faults), 'fault')}"
         )
-        output.text(intake.told(exam))
+        _prose(output, intake.told(exam))
     return _cli.Tally(output.stop).code(output=output) or (NO if faults else OK)

@@ -19,6 +19,7 @@ from libmachine.gate.change import Answer, Around
 from libmachine.gate.noted import Noted, fetch
 from libmachine.gate.proof import Policy
 from libmachine.gate.ranges import Pushed, Update
+from libmachine.gate.report import meaning
 from libmachine.git import notes, trees
 from libmachine.git.history import history
 from libmachine.git.place import Place
@@ -42,7 +43,7 @@ def main(staged: bool, range_: str | None, as_json: bool, hook: str | None, **op
             if answer.verdict is not None:
                 output.text(f"Machine-Verdict: {answer.machine} {_figures(answer)}")
             continue
-        _say(answer, update)
+        _say(answer, update, hook is None and console.is_terminal(2) and answer.decision != "same")
         if as_json:
             output.write(dump_line(_record(answer, update)))
     return OK if hook == "commit-msg" else max(codes, key=[OK, NO, UNTESTABLE].index)
@@ -187,17 +188,18 @@ def _lines() -> list[Pushed]:
 # words ----------------------------------------------------------------------------------
 
 
-def _say(answer: Answer, update: Update | None) -> None:
-    """One line for what is refused or warned of."""
+def _say(answer: Answer, update: Update | None, asked: bool) -> None:
+    """One line for what is refused or warned of; of every change where a person asked, not a hook."""
     label = {NO: "refused", UNTESTABLE: "cannot be judged"}.get(answer.code)
     if label is None:
-        label = answer.decision if answer.decision in ("forced", "rubric_only") else ""
+        label = answer.decision if answer.decision in ("forced", "rubric_only") or asked else ""
         if not answer.warnings and not label:
             return
     where = f" ({update.ref})" if update is not None and update.ref else ""
-    text = "; ".join([*answer.reasons, *(f"warning: {warning}" for warning in answer.warnings)])
+    text = "; ".join([*map(meaning, answer.reasons), *(f"warning: {warning}" for warning in answer.warnings)])
     remedy = f"; type: {answer.remedy}" if answer.remedy else ""
-    console.say(console.safe(f"{label or answer.decision}: {answer.machine}{where}: {text}{remedy}"))
+    text = f": {text}" if text else ""
+    console.say(console.safe(f"{label or answer.decision}: {answer.machine}{where}{text}{remedy}"))
 
 
 def _figures(answer: Answer) -> str:

@@ -232,23 +232,35 @@ class Tally:
     """Bad lines and failed records of a stream: told as they come, counted for the exit code."""
 
     SHOWN = 20
+    ALIKE = 3
+    """Records told of one reason; further ones of it are counted."""
 
     def __init__(self, stop: threading.Event, allow: int = 0, strict: bool = False) -> None:
         self.stop, self.allow, self.strict = stop, allow, strict
         self.bad = 0
+        self._shown = 0
+        self._told: dict[str, int] = {}
 
     def bad_line(self, number: int, reason: str) -> None:
         """A line that is skipped."""
         self.note(f"line {number}: {reason}; skipped")
 
-    def note(self, text: str) -> None:
-        """A record that failed, is ungraded or was skipped."""
+    def note(self, text: str, reason: str | None = None) -> None:
+        """A record that failed, is ungraded or was skipped. reason: the part of text that others share."""
         from libmachine import console
 
         self.bad += 1
-        if self.bad <= self.SHOWN:
+        alike = 0
+        if reason is not None:
+            alike = self._told[reason] = self._told.get(reason, 0) + 1
+        self._shown += alike <= self.ALIKE
+        if alike > self.ALIKE + 1:
+            pass
+        elif alike == self.ALIKE + 1:
+            console.say("further ones for the same reason are counted, not shown")
+        elif self._shown <= self.SHOWN:
             console.say(console.safe(text))
-        elif self.bad == self.SHOWN + 1:
+        elif self._shown == self.SHOWN + 1:
             console.say("further ones are counted, not shown")
         if self.strict:
             self.stop.set()

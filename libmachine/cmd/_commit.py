@@ -12,6 +12,7 @@ from libmachine.errors import NO, OK, MachineError, Untestable
 from libmachine.gate import rule as gate_rule
 from libmachine.gate.change import Around, judge_change
 from libmachine.gate.question import BETTER, control_of
+from libmachine.gate.report import meaning
 from libmachine.git import notes, refs, repository, trees
 from libmachine.git.history import history
 from libmachine.git.place import Place
@@ -28,7 +29,7 @@ def main(
     repo = repository.open_repository(project.root)
     asked = [(name, candidate)] if name is not None else list(_from_stdin())
     if not asked:
-        raise Untestable("no verdict on stdin (did machine-gate fail?)")
+        raise Untestable("no verdict on stdin (did machine-gate fail?); type: machine-gate NAME")
     return max(_commit(project, repo, machine, which, message, force) for machine, which in asked)
 
 
@@ -60,11 +61,11 @@ def _commit(
     candidate = refs.candidate_of(repo, name, version)
     control = control_of(candidate)
     if control is not None:
-        told = f"it is a control ({control}), made to be refused; --candidate ID takes another candidate"
+        told = f"it is a control ({control}), made to be refused; type: machine-commit {name} --candidate ID"
         verdict = {"decision": "refuse", "reasons": [told]}
     if verdict["decision"] not in BETTER:
         if force is None:
-            console.say(f"refused: {'; '.join(verdict['reasons'])}")
+            console.say(f"refused: {'; '.join(map(meaning, verdict['reasons']))}")
             return NO
         verdict = _forced(repo, name, old, version, force, verdict)
     if verdict["decision"] == "same" and base is not None and _folder(place, name) == _folder(base, name):
@@ -129,18 +130,19 @@ def _allowing(repo: Repository, name: str, base: Place | None, place: Place, hea
     reasons = list(answer.reasons)
     verdict = answer.verdict
     if verdict is not None and verdict.get("graders") != place.others(name):
-        reasons = [f"the verdict is of other graders than these; machine-gate {name}"]
+        reasons = [f"the verdict is of other graders than these; type: machine-gate {name}"]
         return {"decision": "refuse", "reasons": reasons}
     if answer.code != OK:
-        hint = f"; {answer.remedy}" if answer.remedy else ""
-        return {"decision": "refuse", "reasons": [("; ".join(reasons) or answer.decision) + hint]}
+        hint = f"; type: {answer.remedy}" if answer.remedy else ""
+        told = "; ".join(map(meaning, reasons)) or answer.decision
+        return {"decision": "refuse", "reasons": [told + hint]}
     return {**(verdict or {}), "decision": answer.decision, "reasons": reasons}
 
 
 def _forced(repo: Repository, name: str, old: str | None, version: str, why: str, verdict: Record) -> Record:
     """A verdict that records who went against the gate, and why; noted on the version."""
     if not why.strip():
-        raise MachineError("--force wants a reason; it is recorded")
+        raise MachineError(f"--force wants a reason, which is recorded: machine-commit {name} --force WHY")
     who = repo.run("var", "GIT_AUTHOR_IDENT").out.decode("utf-8", "replace").rpartition(" <")[0] or "unknown"
     forced = plain(
         {
@@ -167,7 +169,9 @@ def revert(workspace: str | None, name: str, to: str | None) -> int:
     head = repository.head(repo)
     base = trees.commit(repo, head) if head else None
     if base is None or not base.has(name):
-        raise MachineError(f"HEAD has no machine '{name}'; there is nothing to go back from")
+        raise MachineError(
+            f"HEAD has no machine '{name}' to go back from; commit it: git add machines/{name} && git commit"
+        )
     live = base.version(name)
     if to is not None:
         target = refs.named(repo, f"{name}@{to}").tree
@@ -177,11 +181,14 @@ def revert(workspace: str | None, name: str, to: str | None) -> int:
             raise MachineError(f"'{name}' has no earlier version; machine-versions {name} lists them")
         target = earlier[-1]
     if target == live:
-        raise MachineError(f"that version of '{name}' is live already")
+        raise MachineError(
+            f"that version of '{name}' is live already; machine-versions {name} lists the others"
+        )
     work = trees.work_tree(project.root)
     if work.has(name) and work.version(name) != live:
         raise MachineError(
-            f"the work tree of '{name}' has changes that are not live; commit or restore them first"
+            f"the work tree of '{name}' has changes that are not live; machine-gate {name} and commit them, "
+            f"or: git restore machines/{name}"
         )
     place = trees.with_version(base, name, refs.version_files(repo, target))
     number = refs.record_version(repo, name, place)

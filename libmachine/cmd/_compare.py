@@ -7,6 +7,7 @@ from typing import Any
 
 from libmachine import console, env
 from libmachine.canon import dump_line
+from libmachine.case import label
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import (
     Engines,
@@ -79,6 +80,8 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
     if as_json:
         output.write(dump_line(record))
     else:
-        output.text(console.safe(report(record, console.width())))
+        width = console.width()
+        names = {case["identity"]: label(case, width) for case in cases}
+        output.text(console.safe(report(record, width, names)))
     code = tally.code(interrupts, output)
     return UNTESTABLE if record["mean_diff"] is None else code

@@ -8,6 +8,7 @@ from typing import Any
 
 from libmachine import console, jsonl
 from libmachine.canon import Record, dump_line
+from libmachine.case import label
 from libmachine.cmd import _cli
 from libmachine.errors import NO, OK, UNTESTABLE, MachineError, Untestable
 from libmachine.folder import Folder
@@ -29,7 +30,7 @@ def main(workspace: str | None, name: str | None, as_json: bool, **options: Any)
     codes = []
     asked = [(name, options["candidate"])] if name is not None else list(_from_stdin())
     if not asked:
-        raise Untestable("no candidate on stdin (did machine-sft fail?)")
+        raise Untestable("no candidate on stdin (did machine-sft fail?); type: machine-gate NAME")
     for machine, candidate in asked:
         purse = Purse(project, "gate", options["budget"], options["price_as"])
         stop = threading.Event()
@@ -65,4 +66,4 @@ def _case_names(project: Project, name: str) -> dict[str, str]:
         cases = Folder(f"{project.root}/machines", name).cases("holdout.jsonl")
     except MachineError:
         return {}
-    return {case["identity"]: case["id"] for case in cases}
+    return {case["identity"]: label(case, 200) for case in cases}

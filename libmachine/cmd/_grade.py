@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from libmachine import console, env, jsonl, pool
 from libmachine.canon import Record, RecordError, dump_line, hash_of, plain
+from libmachine.case import label
 from libmachine.cmd import _cli
 from libmachine.define import is_earlier_turn
 from libmachine.errors import MachineError
@@ -46,16 +49,21 @@ def main(
     failure: BaseException | None = None
     store = project.open_store()
     grader = _Grader(project, store, judging, regrade, tally)
+    progress = console.Progress("grades", None, purse.ledger.spent)
+    progress.shown &= not stat.S_ISFIFO(os.fstat(0).st_mode)  # in a pipe its beginning shows how far it is
     try:
         with _cli.Interrupts(stop) as interrupts:
             for graded in pool.stream(grader.grade, _runs(tally, stop, adopt), concurrency, True, stop):
+                progress.clear()
                 grader.count(graded)
                 output.write(dump_line(graded[0])) if lines else output.text(_row(graded))
+                progress.step()
         return tally.code(interrupts, output)
     except BaseException as error:
         failure = error
         raise
     finally:
+        progress.clear()
         purse.told(grader.summary(), failure)
         store.close()
         judging.close()
@@ -133,7 +141,8 @@ class _Grader:
         card = run.get("scorecard")
         if self._gradings.get(run["machine"]) is None:
             self.counts["ungraded"] += 1
-            self.tally.note(f"run {run['id'][:12]} is ungraded: its machine cannot be loaded")
+            why = "its machine cannot be loaded"
+            self.tally.note(f"run {run['id'][:12]} is ungraded: {why}", f"{run['machine']}: {why}")
             return
         if is_earlier_turn(run):
             self.counts["earlier"] += 1
@@ -145,7 +154,8 @@ class _Grader:
         self.counts["graded" if asked else "known"] += 1
         if card["score"] is None:
             self.counts["ungraded"] += 1
-            self.tally.note(f"run {run['id'][:12]} is ungraded: {why_ungraded(card)}")
+            why = why_ungraded(card)
+            self.tally.note(f"run {run['id'][:12]} is ungraded: {why}", why)
         for grade in card["grades"]:
             if shared := kin(grade, run):
                 self._kin.add(shared)
@@ -215,5 +225,5 @@ def _row(graded: tuple[Record, bool]) -> str:
         )
     else:
         verdict = f"{card['score']:>4.2f}  {'passed' if card['passed'] else 'not':<8}"
-    head = f"{run['id'][:8]}  {console.one_line(run['case']['id'], 20):<20}  {run['trial']:>2}  {verdict}  "
+    head = f"{run['id'][:8]}  {label(run['case'], 20):<20}  {run['trial']:>2}  {verdict}  "
     return head + console.one_line(run["output"], max(10, console.width() - len(head)))

@@ -42,7 +42,7 @@ def main(
     try:
         record = resolve(run, store, project)
         if record["type"] != "run":
-            raise MachineError(f"'{run}' is a {record['type']}; a mark is of a run")
+            raise MachineError(f"'{run}' is a {record['type']}; a mark is of a run: machine-runs lists them")
         record.pop("scorecard", None)
         machine = _machine(record["machine"], criterion, project)
         card = store.add_scorecard(plain(_mark(record, machine, criterion, given, note, name(project))))

@@ -10,7 +10,7 @@ from typing import Any
 
 from libmachine import console, env, jsonl
 from libmachine.canon import Record, RecordError, dump_line
-from libmachine.case import read_case
+from libmachine.case import label, read_case
 from libmachine.cmd import _cli
 from libmachine.cmd._show import card
 from libmachine.converse import runner_of
@@ -40,10 +40,13 @@ def main(
     machine = load(name, project.places)
     stop = threading.Event()
     tally = _cli.Tally(stop, options["allow_failed"], options["strict"])
+    total: int | None = None
     if text is not None:
         source: Iterator[Record] = iter([read_case(text)])
     elif cases is not None:
-        source = iter(read_cases(_cases_path(cases, machine)))
+        found = read_cases(_cases_path(cases, machine))
+        total = len(found) * options["trials"]
+        source = iter(found)
     else:
         source = _from_stdin(tally, stop)
     settings = Settings(
@@ -61,7 +64,8 @@ def main(
     others = Others(purse)
     facing = others.of(machine)
     store = project.open_store()
-    printer = _Printer(as_json, text is not None, stop)
+    progress = console.Progress("runs", total, purse.ledger.spent)
+    printer = _Printer(as_json, text is not None, stop, progress)
     judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
     judging = Judging(judge_model, None, purse.judge)
     failure: BaseException | None = None
@@ -151,11 +155,11 @@ def _dry_run(runner: Runner, cases: Iterator[Record], tally: _cli.Tally) -> int:
 class _Printer:
     """Runs on stdout as they come: lines in a pipe, rows or the one answer on a terminal."""
 
-    def __init__(self, as_json: bool, one: bool, stop: threading.Event) -> None:
+    def __init__(self, as_json: bool, one: bool, stop: threading.Event, progress: console.Progress) -> None:
         self.output = _cli.Output(stop)
         self.lines = as_json or not console.is_terminal(1)
         self.one = one
-        self.progress = console.Progress("runs", None)
+        self.progress = progress
         self.cases: set[str] = set()
         self.stored = self.bought = self.failed = 0
 
@@ -176,16 +180,17 @@ class _Printer:
             self.output.text(self._row(run))
         ungraded = run.get("scorecard") and run["scorecard"]["score"] is None
         if ungraded:
-            tally.note(f"run {run['id'][:12]} is ungraded: {why_ungraded(run['scorecard'])}")
+            why = why_ungraded(run["scorecard"])
+            tally.note(f"run {run['id'][:12]} is ungraded: {why}", why)
         if run["status"] == "failed":
             self.failed += 1
             where = f"case '{run['case']['id']}' trial {run['trial']}"
-            tally.note(f"{where} failed: {run['error']['message']}")
+            tally.note(f"{where} failed: {run['error']['message']}", run["error"]["message"])
         self.progress.step()
 
     @staticmethod
     def _row(run: Record) -> str:
-        name = console.one_line(run["case"]["id"], 20)
+        name = label(run["case"], 20)
         head = f"{run['id'][:8]}  {name:<20}  {run['trial']:>2}  {run['status']:<6}  "
         return head + console.one_line(run["output"], max(10, console.width() - len(head)))
 

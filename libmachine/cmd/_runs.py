@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from libmachine import console
 from libmachine.canon import Record, dump_line
+from libmachine.case import label
 from libmachine.cmd import _cli, _select
 from libmachine.define import is_earlier_turn
 from libmachine.errors import MachineError
@@ -60,7 +61,9 @@ def main(
                 lines = [[*line[:2], *line[3:]] for line in lines]
             if len(lines) > 1:
                 right = (3, 5) if name is not None else (4, 6)
-                output.text(console.table(lines, console.width(), right).rstrip("\n"))
+                shrink = (2,) if name is not None else (2, 3)
+                room = console.width()
+                output.text(console.table(lines, room, right, shrink).rstrip("\n"))
         return tally.code(output=output)
     finally:
         store.close()
@@ -137,8 +140,8 @@ class _Lister:
         return [
             row["id"][:8],
             row["started_at"][5:16].replace("T", " "),
-            console.one_line(row["machine"], 16),
-            console.one_line(row["case_id"], 16),
+            console.one_line(row["machine"], 24),
+            label({**run["case"], "id": row["case_id"]}, 24),
             str(row["trial"]),
             row["status"],
             score,

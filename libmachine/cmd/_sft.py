@@ -51,6 +51,6 @@ def _machine_of(runs: list[Record], name: str | None) -> str | None:
     names = sorted({run["machine"] for run in runs})
     if len(names) > 1:
         raise MachineError(
-            f"runs of several machines: {', '.join(names[:5])}; machine-sft trains one at a time"
+            f"runs of several machines: {', '.join(names[:5])}; name the one to train: machine-sft {names[0]}"
         )
     return names[0] if names else None

@@ -19,9 +19,10 @@ def show(record: Record, output: _cli.Output, as_json: bool) -> None:
     if as_json or not console.is_terminal(1):
         output.write(dump_line(arrange("candidate", record)))
     else:
-        output.text(
+        told = (
             f"{record['version'][:12]}  {record['training']['id']}  {record['files']['model.json'].strip()}"
         )
+        output.text(console.one_line(told, console.width()))
 
 
 def show_plan(job: Job, output: _cli.Output, as_json: bool) -> None:

@@ -52,7 +52,7 @@ def main(
         store.close()
     if messages:
         if record["type"] != "run":
-            raise MachineError(f"'{what}' is a {record['type']}; only a run has messages")
+            raise MachineError(f"'{what}' is a {record['type']}; only a run has messages (machine-runs)")
         output.text(conversation(record))
     elif as_json or not console.is_terminal(1):
         output.write(dump_line(record))
@@ -218,4 +218,6 @@ def card(card: Record) -> str:
         told = grade.get("error") or grade["reason"] or ""
         mark = "-" if grade["score"] is None else f"{grade['score']:.2f}"
         rows.append([grade["criterion"], f"{grade['weight']:g}", mark, console.one_line(told, 200)])
-    return f"score     {score}, {verdict}\n" + console.table(rows, console.width(), right=(1, 2)).rstrip("\n")
+    return f"score     {score}, {verdict}\n" + console.table(
+        rows, console.width(), right=(1, 2), shrink=(0,)
+    ).rstrip("\n")

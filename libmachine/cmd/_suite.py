@@ -9,6 +9,7 @@ from typing import Any
 from libmachine import console, env, measure, suite
 from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import Record, dump_line, now, plain
+from libmachine.case import label
 from libmachine.cases import locked, mark_kept_out
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import (
@@ -94,7 +95,9 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
         else:
             told = watch.runs if options["verbose"] else []
             told = sorted(told, key=lambda run: (run["case"]["id"], run["trial"]))
-            output.text(console.safe(report(record, console.width(), told, options["verbose"])))
+            width = console.width()
+            names = {c["identity"]: label(c, width) for member in members for c in member.cases}
+            output.text(console.safe(report(record, width, told, options["verbose"], names)))
     if failure is not None:
         purse.told(_summary(watch, bought, failure), failure)
         raise failure

@@ -28,8 +28,7 @@ def main(workspace: str | None, remote: str | None, runs: bool, as_json: bool) -
     if as_json or not console.is_terminal(1):
         output.write(dump_line({"remote": remote, **row}))
     else:
-        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.items())
-        output.text(console.safe(f"{remote}: {told}"))
+        output.text("\n".join(console.fold(f"{remote}: {_told(row)}", console.width())))
     return tally.code(output=output)
 
 
@@ -48,3 +47,15 @@ def _runs(where: project.Project, tally: _cli.Tally) -> tuple[str, dict[str, Any
     for refused in shared.refused:
         tally.note(f"refused: {refused.oid} of {refused.machine}: {refused.why}")
     return remote.shown, share.counts(shared)
+
+
+def _told(counts: dict[str, Any]) -> str:
+    """The counts that are not 0."""
+    told = []
+    for name, number in counts.items():
+        what, _, way = name.rpartition("_")
+        if number and way in ("in", "out"):
+            told.append(f"{console.count(number, what.removesuffix('s'))} {way}")
+        elif number and name in ("renumbered", "refused", "forgotten"):
+            told.append(f"{number} {name}")
+    return ", ".join(told) or "nothing new on either side"

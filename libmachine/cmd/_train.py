@@ -11,6 +11,7 @@ import click
 
 from libmachine import console, train_report
 from libmachine.canon import dump_line
+from libmachine.case import label
 from libmachine.cmd import _cli
 from libmachine.errors import NO, OK, MachineError
 from libmachine.folder import Folder
@@ -72,7 +73,7 @@ def _write(path: str, text: str) -> None:
 def _case_names(folder: Folder) -> dict[str, str]:
     for member in folder.family():
         if cases := member.cases("holdout.jsonl"):
-            return {case["identity"]: case["id"] for case in cases}
+            return {case["identity"]: label(case, 200) for case in cases}
     return {}
 
 

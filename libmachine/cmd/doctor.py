@@ -6,6 +6,9 @@ import click
 
 from libmachine.cmd import _cli
 
+_MARGIN = 19
+"""Columns of the state and the thing."""
+
 
 @click.command("machine-doctor", context_settings=_cli.SETTINGS)
 @_cli.workspace_option
@@ -13,6 +16,7 @@ from libmachine.cmd import _cli
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record.")
 def command(workspace: str | None, prices: bool, as_json: bool) -> int:
     """One line for each thing the tools need: whether it works here, and the command that mends it."""
+    import sys
     import threading
 
     from libmachine import console, doctor
@@ -26,11 +30,14 @@ def command(workspace: str | None, prices: bool, as_json: bool) -> int:
         rows = [finding._asdict() for finding in findings]
         output.write(dump_line({"v": 1, "type": "doctor", "findings": rows}))
     else:
+        room = console.width() - _MARGIN if console.is_terminal(1) else sys.maxsize
         for finding in findings:
             mark = {"ok": "ok  ", "missing": "miss", "broken": "FAIL"}[finding.state]
-            output.text(f"{mark}  {finding.thing:<12} {console.safe(finding.detail)}")
-            if finding.remedy:
-                output.text(f"      {'':<12} -> {finding.remedy}")
+            head = f"{mark}  {finding.thing:<12} "
+            for number, line in enumerate(console.fold(finding.detail, room)):
+                output.text(f"{head if not number else ' ' * _MARGIN}{line}")
+            if finding.remedy:  # whole, however long: it is to be copied
+                output.text(f"      type: {console.safe(finding.remedy)}")
     code = _cli.Tally(output.stop).code(output=output)
     return code or int(any(finding.state == "broken" for finding in findings))
 

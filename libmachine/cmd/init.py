@@ -59,7 +59,7 @@ def _hooks(directory: str, out: bool, server: bool) -> None:
     from libmachine.git.repository import open_repository
 
     if not os.path.isdir(directory):
-        raise MachineError(f"no directory '{directory}'")
+        raise MachineError(f"no directory '{directory}'; make a repository: git init {directory}")
     repo = open_repository(directory)
     if out:
         done = hooks_install.remove(repo, server)

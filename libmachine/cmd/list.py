@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from libmachine.cmd import _cli
+
+if TYPE_CHECKING:
+    from libmachine.project import Project
 
 
 @click.command("machine-list", context_settings=_cli.SETTINGS)
@@ -23,23 +26,28 @@ def command(workspace: str | None, as_json: bool) -> int:
     project = _cli.project(workspace)
     tally = _cli.Tally(threading.Event())
     output = _cli.Output(tally.stop)
-    rows = [["machine", "model", "criteria", "cases", "held out", "where"]]
+    rows = [["machine", "cases", "held out", "where", "model", "criteria"]]
     for name, folder in names(project.places).items():
         row = _describe(name, folder, tally)
         if as_json or not console.is_terminal(1):
             output.write(dump_line(row))
         else:
-            cells = [
-                name,
-                row["model"] or "-",
-                ", ".join(row["criteria"]) or "-",
-                row["cases"],
-                row["holdout"],
-            ]
-            rows.append([console.one_line(str(cell), 40) for cell in (*cells, row["where"])])
+            cells = [name, *("-" if row[side] is None else str(row[side]) for side in ("cases", "holdout"))]
+            cells += [_where(row["where"], project), row["model"] or "-", ", ".join(row["criteria"]) or "-"]
+            rows.append([console.one_line(cell, 200) for cell in cells])
     if len(rows) > 1:
-        output.text(console.table(rows, console.width(), right=(3, 4)).rstrip("\n"))
+        output.text(console.table(rows, console.width(), right=(1, 2), shrink=(0, 3, 4)).rstrip("\n"))
     return tally.code(output=output)
+
+
+def _where(path: str, project: Project) -> str:
+    """Whose machine it is: the project's, one that came with the package, or the directory it lies in."""
+    from libmachine.project import built_in
+
+    for place, told in ((f"{project.root}/machines", "project"), (built_in(), "built-in")):
+        if path.startswith(f"{place}/"):
+            return told
+    return path
 
 
 def _describe(name: str, folder: Any, tally: _cli.Tally) -> dict[str, Any]:

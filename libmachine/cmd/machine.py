@@ -69,6 +69,7 @@ def overview() -> str:
         lines.append(f"{kind}:")
         lines += [f"  {c.verb:<10} {c.summary}" for c in COMMANDS if c.kind == kind]
         lines.append("")
+    lines.append("machine help tutorial is the first hour, machine help faq what is asked first;")
     lines.append("machine help VERB shows a verb's page, machine help 7 machine the concepts;")
     lines.append(
         "--version and --list-cmds print what they say, --completion bash|zsh|fish what a shell reads"

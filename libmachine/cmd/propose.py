@@ -47,7 +47,7 @@ def command(workspace: str | None, name: str, model: str | None, instructions: s
             with open(instructions, "rb") as file:
                 changes["instructions.md"] = file.read()
         except FileNotFoundError:
-            raise MachineError(f"no file '{instructions}'") from None
+            raise MachineError(f"no file '{instructions}'; --instructions wants the text in one") from None
     record = put_candidate(repo, name, changes, "propose", base)
     store = project.open_store()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,17 +33,24 @@ def command(workspace: str | None, name: str, as_json: bool) -> int:
             output.write(dump_line(row))
             continue
         indent = "  " * (member.name.count("/") - folder.name.count("/"))
-        output.text(f"{indent}{row['name']}  {console.one_line(row['intent'], 50)}")
-        for what in ("criteria", "tools"):
-            inherited, adds = row["inherits"][what], row["adds"][what]
-            if inherited or adds:
-                told = ", ".join([*inherited, *(f"+{item}" for item in adds)])
-                output.text(f"{indent}    {what:<9} {console.one_line(told, 60)}")
-        model = row["model"] or "none"
-        output.text(f"{indent}    model     {model}{'' if row['adds']['model'] else ' (inherited)'}")
-        if row["adds"]["instructions"] and row["inherits"]["instructions"]:
-            output.text(f"{indent}    instructions of the parent, then its own")
+        for line in _lines(row):
+            output.text(console.cut(f"{indent}{line}", console.width()))
     return _cli.Tally(output.stop).code(output=output)
+
+
+def _lines(row: dict[str, Any]) -> Iterator[str]:
+    """A member for people."""
+    from libmachine import console
+
+    yield f"{row['name']}  {console.one_line(row['intent'], 200)}"
+    for what in ("criteria", "tools"):
+        inherited, adds = row["inherits"][what], row["adds"][what]
+        if inherited or adds:
+            told = ", ".join([*inherited, *(f"+{item}" for item in adds)])
+            yield f"    {what:<9} {console.one_line(told, 200)}"
+    yield f"    model     {row['model'] or 'none'}{'' if row['adds']['model'] else ' (inherited)'}"
+    if row["adds"]["instructions"] and row["inherits"]["instructions"]:
+        yield "    instructions of the parent, then its own"
 
 
 def describe(machine: Loaded) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def command(workspace: str | None, name: str, log: bool, as_json: bool) -> int:
     output = _cli.Output(threading.Event())
     lines = as_json or not console.is_terminal(1)
     if log:
+        table = [["version", "live since", "what"]]
         for promotion in refs.live_log(repo, name):
             subject = promotion.message.partition("\n")[0]
             entry = {
@@ -37,8 +38,12 @@ def command(workspace: str | None, name: str, log: bool, as_json: bool) -> int:
                 "subject": subject,
                 "commit": promotion.commit,
             }
-            told = f"{promotion.tree[:12]}  {promotion.when[:16].replace('T', ' ')}  {console.safe(subject)}"
-            output.write(dump_line(entry)) if lines else output.text(told)
+            when = promotion.when[:16].replace("T", " ")
+            table.append([promotion.tree[:12], when, console.safe(subject)])
+            if lines:
+                output.write(dump_line(entry))
+        if not lines and len(table) > 1:
+            output.text(console.table(table, console.width()).rstrip("\n"))
         return _cli.Tally(output.stop).code(output=output)
     live = work = None
     if repository.head(repo) is not None and trees.commit(repo).has(name):
@@ -52,6 +57,7 @@ def command(workspace: str | None, name: str, log: bool, as_json: bool) -> int:
         from libmachine.load import find
 
         find(name, project.places)
+    table = [["", "version", "recorded", "is", "verdicts"]]
     for version in found:
         verdicts = [v for v in notes.read(repo, version.tree) if v.get("type") == "verdict"]
         row: dict[str, Any] = {
@@ -62,10 +68,14 @@ def command(workspace: str | None, name: str, log: bool, as_json: bool) -> int:
             "work_tree": version.tree == work,
             "verdicts": [v.get("decision") for v in verdicts],
         }
-        marks = [word for word in ("live", "work_tree") if row[word]]
-        told = f"v{version.number:<4} {version.tree[:12]}  {version.when[:16].replace('T', ' ')}  "
-        told += f"{', '.join(marks).replace('_', ' '):<16} {' '.join(map(str, row['verdicts']))}"
-        output.write(dump_line(row)) if lines else output.text(console.safe(told).rstrip())
+        marks = ", ".join(word.replace("_", " ") for word in ("live", "work_tree") if row[word])
+        told = console.safe(", ".join(map(str, row["verdicts"])))
+        when = version.when[:16].replace("T", " ")
+        table.append([f"v{version.number}", version.tree[:12], when, marks, told])
+        if lines:
+            output.write(dump_line(row))
+    if not lines:
+        output.text(console.table(table, console.width()).rstrip("\n"))
     return _cli.Tally(output.stop).code(output=output)
 
 

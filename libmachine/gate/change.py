@@ -131,7 +131,7 @@ def _judge(
     except Untestable as error:
         cut_off = error
     if version in past:
-        return _revert(answer, past, notes, policy)
+        return _revert(answer, past, notes, policy, around)
     if was is None:
         if cut_off is not None:
             raise cut_off
@@ -207,7 +207,9 @@ def _rubric_only(was: _Was, new: Place, answer: Answer) -> Answer:
     )
 
 
-def _revert(answer: Answer, past: Sequence[str | None], notes: Records, policy: Policy) -> Answer:
+def _revert(
+    answer: Answer, past: Sequence[str | None], notes: Records, policy: Policy, around: Around
+) -> Answer:
     """An earlier version. One that no verdict ever let in may be a commit that only passed by."""
     known = [tree for tree in past if tree is not None]
     assert answer.version is not None
@@ -215,7 +217,8 @@ def _revert(answer: Answer, past: Sequence[str | None], notes: Records, policy: 
     if answer.version != known[-1] and not _was_judged(answer.version, notes):
         warnings = ("unjudged: it is in the history, but no verdict is noted on it",)
     if policy.strict and warnings:
-        return replace(answer, decision="refuse", code=NO, reasons=(f"strict: {warnings[0]}",))
+        remedy = around.gate(answer.machine)
+        return replace(answer, decision="refuse", code=NO, reasons=(f"strict: {warnings[0]}",), remedy=remedy)
     return replace(answer, decision="revert", reasons=("an earlier version",), warnings=warnings)
 
 
@@ -252,11 +255,13 @@ def _promotion(
             reasons.append("forced: this repository does not allow it (machine.allowForced)")
         remedy = around.gate(name, proof.reasons[0].startswith(STORED))
         if proof.refused:
-            remedy = f"machine-commit {name} --force WHY, which is recorded" if around.staged else ""
+            other = f"machine-commit {name} --force WHY" if around.staged else f"machine-revert {name}"
+            remedy = f"machine-suite {name}, or {other}"
         return replace(answer, decision="refuse", code=NO, reasons=tuple(reasons), remedy=remedy)
     if policy.strict and warnings:
         reasons = [*told, f"strict: {', '.join(warnings)}"]
-        return replace(answer, decision="refuse", code=NO, reasons=tuple(reasons))
+        remedy = around.gate(name, True)
+        return replace(answer, decision="refuse", code=NO, reasons=tuple(reasons), remedy=remedy)
     return replace(answer, decision="promote", reasons=told, warnings=tuple(warnings), verdict=proof.verdict)
 
 

@@ -57,7 +57,7 @@ def judge(
     judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
     judging = Judging(judge_model, options["judge_effort"], purse.judge)
     store = project.open_store()
-    progress = console.Progress(f"gate {name}", None)
+    progress = console.Progress(f"gate {name}", None, purse.ledger.spent)
 
     def open_engine(machine: Loaded, together: Sequence[str | None]) -> Engine:
         engine = choose.engine(
@@ -73,7 +73,7 @@ def judge(
     home = Folder(f"{project.root}/machines", name)
     gate = Gate(repo, store, question, terms, open_engine, judging, home, others.of)
     try:
-        return gate.verdict(stop, lambda run: progress.step())
+        return gate.verdict(stop, lambda run: progress.step(), progress.more)
     except Refused as error:
         raise Untestable(f"{error}; what was run is stored, the same command goes on from there") from None
     finally:

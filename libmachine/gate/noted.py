@@ -52,7 +52,7 @@ class Noted:
 def fetch(repo: Repository, url: str, transport: Mapping[str, str]) -> str:
     """Fetch the notes of another repository into a ref of ours; its name. Raises Untestable."""
     if not url or url.startswith("-"):
-        raise MachineError(f"'{url}' is no repository to read notes from")
+        raise MachineError(f"'{url}' is no repository to read notes from; give its URL or path")
     ref = "refs/notes/machine-from/" + hashlib.sha1(url.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     words = ["--no-tags", "--refmap=", "--no-write-fetch-head", "--no-recurse-submodules", "--quiet"]
     words += ["--no-auto-maintenance", "--upload-pack=git-upload-pack"]

@@ -8,6 +8,14 @@ from typing import Any
 from libmachine import console
 from libmachine.canon import Record
 
+ROWS = 20
+"""Cases that moved that the table shows; of more it shows the worst and the best."""
+
+_REASONS = {
+    "not_higher": "on average it is no better than the live version",
+    "worse": "it is worse than the live version, beyond noise",
+    "policy": "its verdict does not do for this repository",
+}
 _MEANING = {
     "exact_p_above_alpha": "by the exact test the gain is not beyond chance",
     "few_cases": "few cases moved: a handful of held-out cases decides",
@@ -17,13 +25,26 @@ _MEANING = {
 
 
 def report(verdict: Record, names: Mapping[str, str], width: int) -> str:
-    """The report. names: case identity -> the case's id today."""
+    """The report: tables of at most width columns; prose is a sentence a line, for who prints it to fold.
+
+    names: case identity -> what to call the case today.
+    """
     lines = [f"{verdict['machine']}: {verdict['baseline'][:12]} (live) against {verdict['candidate'][:12]}"]
     if "arms" in verdict:
-        lines += [_cases(verdict, names, width), *_figures(verdict), *_about(verdict), *_guards(verdict)]
+        lines += [*_cases(verdict, names, width), *_figures(verdict), *_about(verdict, width)]
+        lines += _guards(verdict)
     lines += [_warning(str(code)) for code in verdict["warnings"]]
-    lines.append(sentence(verdict))
-    return "\n".join(lines)
+    return "\n".join([*lines, sentence(verdict)])
+
+
+def meaning(reason: str) -> str:
+    """A reason with words: those of a bare code are added."""
+    return f"{reason}: {_REASONS[reason]}" if reason in _REASONS else reason
+
+
+def _words(reason: str) -> str:
+    words = meaning(reason).partition(": ")[2] or reason
+    return f"{words} ({reason})" if reason in _REASONS else words
 
 
 def _warning(code: str) -> str:
@@ -34,7 +55,7 @@ def _warning(code: str) -> str:
 def sentence(verdict: Record) -> str:
     """What it means, and what to type next."""
     decision, machine = verdict["decision"], verdict["machine"]
-    reasons = "; ".join(str(reason).partition(": ")[2] or str(reason) for reason in verdict["reasons"])
+    reasons = "; ".join(_words(str(reason)) for reason in verdict["reasons"])
     if decision == "promote" and (verdict.get("rule") or {}).get("no_worse"):
         return "not worse: no loss beyond noise"
     if decision == "promote":
@@ -48,9 +69,10 @@ def sentence(verdict: Record) -> str:
         )
     if decision == "refuse":
         hint = _hint(verdict)
-        return f"refused: {reasons}.{hint} (machine-commit {machine} --force overrides, and is recorded)"
+        force = f"machine-commit {machine} --force WHY"
+        return f"refused: {reasons}.{hint} Next: machine-suite {machine}, or {force}"
     if decision == "untestable":
-        return f"cannot be judged: {reasons}"
+        return f"cannot be judged: {reasons}. Next: machine-gate {machine} --rerun"
     return f"{decision}: {reasons}. No measurement is needed"
 
 
@@ -61,7 +83,7 @@ def _hint(verdict: Record) -> str:
     return f" An exam of this size sees gains from about {mde:.2f} on; more cases beat more trials."
 
 
-def _cases(verdict: Record, names: Mapping[str, str], width: int) -> str:
+def _cases(verdict: Record, names: Mapping[str, str], width: int) -> list[str]:
     arms = verdict["arms"]
     rows = []
     for number, identity in enumerate(arms["cases"]):
@@ -70,20 +92,36 @@ def _cases(verdict: Record, names: Mapping[str, str], width: int) -> str:
         rows.append((0.0 if diff is None else diff, identity, live, candidate, diff))
     rows.sort(key=lambda row: row[0])
     moved = [row for row in rows if row[4] is None or abs(row[4]) > 1e-9]
+    if not moved:
+        return ["no case moved"]
+    # worst first; what one would leave out of a long list is its middle
+    head = moved if len(moved) <= ROWS else moved[: ROWS - 5]
+    tail = [] if len(moved) <= ROWS else moved[-5:]
     table = [["live", "new", "diff", "case"]]
     table += [
-        [_shown(live), _shown(new), _signed(diff), console.one_line(names.get(identity, identity[:12]), 40)]
-        for _, identity, live, new, diff in moved
+        [
+            _shown(live),
+            _shown(new),
+            _signed(diff),
+            console.one_line(names.get(identity, identity[:12]), width),
+        ]
+        for _, identity, live, new, diff in [*head, *tail]
     ]
-    still = len(rows) - len(moved)
-    text = console.table(table, width, right=(0, 1, 2)).rstrip("\n") if moved else "no case moved"
-    return text + (f"\n({console.count(still, 'case')} did not move)" if still and moved else "")
+    lines = console.table(table, width, right=(0, 1, 2)).splitlines()
+    if tail:
+        left = [row[4] for row in moved[len(head) : -len(tail)]]
+        better, worse = (sum(sign * (diff or 0) > 0 for diff in left) for sign in (1, -1))
+        told = f"({len(left)} further cases: {better} better, {worse} worse; --json has all)"
+        lines.insert(1 + len(head), console.one_line(told, width))
+    if still := len(rows) - len(moved):
+        lines.append(f"({console.count(still, 'case')} did not move)")
+    return lines
 
 
 def _figures(verdict: Record) -> list[str]:
     lines = [
         f"mean {_shown(verdict['mean_live'])} -> {_shown(verdict['mean_cand'])} on '{verdict['on']}', "
-        f"{console.count(verdict['n'], 'case')} x {verdict['trials']} trials: "
+        f"{console.count(verdict['n'], 'case')} x {console.count(verdict['trials'], 'trial')}: "
         f"{verdict['wins']} better, {verdict['losses']} worse, {verdict['ties']} alike"
     ]
     if verdict["se"] is not None:
@@ -107,7 +145,7 @@ def _figures(verdict: Record) -> list[str]:
     return lines
 
 
-def _about(verdict: Record) -> list[str]:
+def _about(verdict: Record, width: int) -> list[str]:
     rows = [["", "passed", "any trial", "all", "tokens out", "distinct", "stopped by"]]
     for name, label in (("live", "live"), ("candidate", "new")):
         about = verdict["about"][name]
@@ -124,11 +162,14 @@ def _about(verdict: Record) -> list[str]:
                 stops,
             ]
         )
-    criteria = [["criterion", "live", "new"]]
+    criteria = [["live", "new", "criterion"]]
     for name, row in verdict["criteria"].items():
         label = f"{name} (audit)" if row.get("role") == "audit" else name
-        criteria.append([label, _shown(row.get("live")), _shown(row.get("candidate"))])
-    return [console.table(t, 100, right=(1, 2, 3, 4, 5)).rstrip("\n") for t in (rows, criteria)]
+        criteria.append([_shown(row.get("live")), _shown(row.get("candidate")), label])
+    return [
+        console.table(rows, width, right=(1, 2, 3, 4, 5)).rstrip("\n"),
+        console.table(criteria, width, right=(0, 1)).rstrip("\n"),
+    ]
 
 
 def _guards(verdict: Record) -> list[str]:

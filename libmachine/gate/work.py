@@ -78,11 +78,18 @@ class Gate:
         self._together: list[str | None] = []
         self._reused: int | None = None
 
-    def verdict(self, stop: threading.Event, step: Callable[[Record], None] = lambda run: None) -> Record:
+    def verdict(
+        self,
+        stop: threading.Event,
+        step: Callable[[Record], None] = lambda run: None,
+        expect: Callable[[int], None] = lambda runs: None,
+    ) -> Record:
         """Measure and decide. The verdict is stored and noted, unless it was stored already.
 
+        expect is told how many runs come, before each measurement; step is called with each of them.
         Raises Untestable for a machine that cannot be gated or has no exam, and when interrupted.
         """
+        self._expect = expect
         question = self.question
         for version in (question.baseline, question.candidate):
             if version.place is not None:
@@ -243,6 +250,7 @@ class Gate:
         if label == "first" and self._reused is not None:
             first = {**first, "live": self._reused}
         arms = [measure.Arm(name, runner, first[name]) for name, runner in runners.items()]
+        self._expect(len(arms) * self.terms.trials * len({case["identity"] for case in cases}))
         measured = measure.measure(
             arms, cases, self.terms.trials, grading, self.store, self.terms.concurrency, stop, step
         )

@@ -127,7 +127,7 @@ def resolve(repo: Repository, commitish: str) -> str:
     known = repo.run(*asked, commitish)
     kind = repo.run("cat-file", "-t", known.out.decode().strip()) if not known.code else known
     if not kind.code:
-        raise MachineError(f"'{commitish}' is a {kind.out.decode().strip()}, no commit")
+        raise MachineError(f"'{commitish}' is a {kind.out.decode().strip()}, no commit; git log lists them")
     if re.fullmatch(r"[0-9a-f]{7,40}", commitish) or not known.code:
         raise Untestable(f"commit '{commitish}' is not in this repository; git fetch origin {commitish}")
     if commitish == "HEAD":

@@ -58,7 +58,7 @@ def sync(
         if "declined" in refused or unchanged >= _UNCHANGED:
             raise MachineError(f"'{remote}' refused: {refused}")
         time.sleep(random.uniform(0, 0.05 * attempt))
-    raise MachineError(f"'{remote}' moved on at each of {attempts} attempts; try again")
+    raise MachineError(f"'{remote}' moved on at each of {attempts} attempts; type: machine-sync {remote}")
 
 
 COUNTS = (
@@ -90,7 +90,10 @@ def _fetch(repo: Repository, remote: str, beside: str, variables: Mapping[str, s
         if "lock" not in done.err:  # another sync of this repository is at the same refs
             break
         time.sleep(random.uniform(0, 0.2))
-    raise MachineError(f"cannot fetch from '{remote}': {done.reason()}")
+    raise MachineError(
+        f"cannot fetch from '{remote}': {done.reason()}; git remote -v lists the remotes, git ls-remote "
+        f"{remote} tries one"
+    )
 
 
 def _theirs(repo: Repository, beside: str) -> dict[str, str]:
@@ -121,7 +124,7 @@ def _merge(repo: Repository, beside: str, theirs: Mapping[str, str]) -> Moves:
         }
         if move_all(repo, {**moves.local, **agreed}, "machine: sync"):
             return moves
-    raise MachineError("the refs of this repository keep changing; try again")
+    raise MachineError("the refs of this repository keep changing; type machine-sync once more")
 
 
 def _kept(beside: str, ref: str) -> str:
@@ -176,7 +179,9 @@ def _push_part(
         return None
     told = [line for line in done.out.decode("utf-8", "replace").splitlines() if line.startswith("!")]
     if not told:
-        raise MachineError(f"cannot push to '{remote}': {done.reason()}")
+        raise MachineError(
+            f"cannot push to '{remote}': {done.reason()}; what was fetched is kept: may you write there?"
+        )
     # with --atomic, the refs that were fine are refused too: the others say why
     why = [line for line in told if "atomic" not in line] or told
     spoken = [line for line in done.err.splitlines() if line.startswith("remote:")]

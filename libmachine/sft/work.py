@@ -104,8 +104,8 @@ def _trained(job: Job, folder: Training, store: Store, bill: _Bill, stop: thread
     settings = job.plan.settings
     folder.put("config.json", plain({"machine": job.name, **settings.record(), "trainer": job.trainer.name}))
     console.say(f"training {job.plan.id}: {len(job.plan.steps)} steps; log: {folder.log}")
-    bar = console.Progress("training", len(job.plan.steps))
-    bar.done = done
+    bar = console.Progress("training", len(job.plan.steps), lambda: bill.usd)
+    bar.resume(done)
 
     def tell(text: str) -> None:
         bar.clear()
