@@ -211,7 +211,7 @@ def _percent(value: float | None) -> str:
 
 def _ceiling(value: float) -> float:
     """The next round number above a value, for the top of an axis."""
-    if value <= 0:
+    if value < 1e-300:  # of less there is no power of ten
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
     return next(step * size for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * size >= value)

@@ -8,8 +8,11 @@ inputs, wide characters and more cases than a table shows.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,9 +57,14 @@ def parent(path: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project() -> Iterator[Path]:
     """A committed machine with stored runs of the version that is live, and of one that was refused."""
-    home = tmp_path_factory.mktemp("tables")
+    with tempfile.TemporaryDirectory(prefix="m", ignore_cleanup_errors=True) as path:
+        yield made(Path(os.path.realpath(path)))  # short, like a reader's
+
+
+def made(home: Path) -> Path:
+    """The project."""
     project = home / "project"
     project.mkdir()
     man.identify(home)

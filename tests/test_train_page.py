@@ -91,9 +91,8 @@ def test_a_whole_page() -> None:
     judged = verdict([[0.0], [0.5], [1.0], [None]], [[1.0], [0.5], [0.25], [1.0]])
     page = train_page.page(found([2.0, None, 1.0, 0.5], judged), {f"{0:040d}": NASTY})
     outline = read(page)
-    assert (
-        outline.text.count(NASTY) == 7
-    )  # title, heading, verdict (twice), case, what was learned from and left out
+    # title, heading, verdict (twice), case, what was learned from and left out
+    assert outline.text.count(NASTY) == 7
     assert "<b>" not in page
     assert not re.search(r"https?://|<script|<link|<img|url\(", page)
     # the loss leaves a gap where none was measured; each case has its dots

@@ -25,7 +25,7 @@ _MEANING = {
 
 
 def report(verdict: Record, names: Mapping[str, str], width: int) -> str:
-    """The report: tables of at most width columns; prose is a sentence a line, for who prints it to fold.
+    """The report: tables of at most width columns, and unfolded prose, a sentence a line.
 
     names: case identity -> what to call the case today.
     """
