@@ -66,18 +66,27 @@ def width(fd: int = 1) -> int:
         return int(wanted) if wanted.isdigit() and int(wanted) > 0 else 80
 
 
-def table(rows: Sequence[Sequence[str]], room: int, right: Sequence[int] = ()) -> str:
-    """Rows as columns, the last one cut to the room left. right: numbers of right-aligned columns."""
+def table(
+    rows: Sequence[Sequence[str]], room: int, right: Sequence[int] = (), wide: Sequence[int] = ()
+) -> str:
+    """Rows as columns, the last one cut to the room left. right: numbers of right-aligned columns.
+    wide: widths() of more rows than these."""
     if not rows:
         return ""
     last = len(rows[0]) - 1
-    widths = [max(columns(row[i]) for row in rows) for i in range(last)]
-    left = max(room - sum(widths) - 2 * last, 8)
+    wide = wide or widths(rows)
+    left = max(room - sum(wide) - 2 * last, 8)
     lines = []
     for row in rows:
-        cells = [_pad(cell, widths[i], i in right) for i, cell in enumerate(row[:-1])]
+        cells = [_pad(cell, wide[i], i in right) for i, cell in enumerate(row[:-1])]
         lines.append("  ".join([*cells, cut(row[-1], left)]).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def widths(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
+    """Columns that each cell of a table's rows needs, the last left out; not below least."""
+    needed = [max(columns(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return [max(pair) for pair in zip(needed, least, strict=True)] if least else needed
 
 
 def _pad(text: str, wide: int, right: bool) -> str:

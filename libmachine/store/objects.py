@@ -17,6 +17,8 @@ from libmachine.githash import object_id, tree_data
 from libmachine.store import disk
 from libmachine.store.layout import temporary
 
+_WINDOW = 1 << 20  # bytes of a pack that are mapped at once
+
 
 def tree_entries(data: bytes) -> Iterator[tuple[str, str]]:
     """(name, id) of each entry of a tree."""
@@ -113,6 +115,9 @@ class Objects:
                 return ()
             import pygit2
 
+            # A part of a pack at a time: else all of it is mapped, and counts as our memory.
+            pygit2.settings.mwindow_size = _WINDOW
+            pygit2.settings.mwindow_mapped_limit = 8 * _WINDOW
             self._packs = pygit2.Odb(f"{self.directory}/objects")
         return self._packs
 

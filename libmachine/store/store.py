@@ -259,15 +259,14 @@ class Store:
         return self.read_blob(entries[name])
 
     def load_run(self, row: dict[str, Any], scorecard: bool = True) -> Record:
-        """The whole record of a run from its index row, with its case as given and its newest scorecard."""
+        """The whole record of a run from its index row, with its case as given and the row's scorecard."""
         run = self.load_record(row["id"], "run")
         given = row["given"]
         if "given" in row["parts"]:
             given = orjson.loads(self.read_blob(row["parts"]["given"]))
         run["case"] = {**run["case"], "id": row["case_id"], **given}
-        newest = self.newest_scorecard(row["id"]) if scorecard else None
-        if newest:
-            run["scorecard"] = self.load_scorecard(newest["id"])
+        if scorecard and row["scorecard"]:
+            run["scorecard"] = self.load_scorecard(row["scorecard"]["id"])
         return run
 
     def load_scorecard(self, oid: str) -> Record:
