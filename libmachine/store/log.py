@@ -22,11 +22,16 @@ from libmachine.store import disk
 Row = dict[str, Any]
 
 _MARKED = 1024
-_Shape = tuple[tuple[str, frozenset[type]], ...]
+_Shape = tuple[tuple[str, frozenset[type], bool], ...]
+"""Name and types of each field, and whether it is an id."""
 
 
 def _shape(*wanted: tuple[str, tuple[type, ...]]) -> _Shape:
-    return tuple((name, frozenset(types)) for names, types in wanted for name in names.split())
+    return tuple(
+        (name, frozenset(types), name in ("id", "run", "key"))
+        for names, types in wanted
+        for name in names.split()
+    )
 
 
 _SHAPES: dict[str, _Shape] = {
@@ -40,22 +45,18 @@ _SHAPES: dict[str, _Shape] = {
     ),
 }
 _SHAPE = _shape(("id machine", (str,)))  # of a record of any other type
-_HASHES = {
-    kind: tuple(name for name, _ in shape if name in ("id", "run", "key")) for kind, shape in _SHAPES.items()
-}
 _HEX = re.compile(r"[0-9a-f]{40}")
 
 
 def problem(row: Row) -> str | None:
     """What is wrong with a row, None if nothing is: readers take only whole ones."""
     kind = row["type"]
-    for name, types in _SHAPES.get(kind, _SHAPE):
+    for name, types, is_id in _SHAPES.get(kind, _SHAPE):
         if type(row.get(name, ...)) not in types:
             if name not in row:
                 return f"{kind} row has no '{name}'"
             return f"'{name}' of the {kind} row is {called(row[name])}"
-    for name in _HASHES.get(kind, ("id",)):
-        if not _HEX.fullmatch(row[name]):
+        if is_id and not _HEX.fullmatch(row[name]):
             return f"'{name}' of the {kind} row is no id"
     for part, oid in row["parts"].items() if kind == "run" else ():
         if not isinstance(oid, str) or not _HEX.fullmatch(oid) or "/" in part or part in ("", ".", ".."):
