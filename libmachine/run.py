@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from libmachine import pool
+from libmachine import env, pool
 from libmachine.canon import Record, canonical, hash_of, plain
 from libmachine.console import say
 from libmachine.errors import Interrupted, MachineError
@@ -21,7 +21,7 @@ from libmachine.harness import loop
 from libmachine.harness.base import Engine, Sampling
 from libmachine.load import Loaded
 from libmachine.record import arrange
-from libmachine.redact import of_environment as redacted
+from libmachine.redact import redactor
 from libmachine.splits import Splits
 from libmachine.store.store import Store
 from libmachine.tools import Tool
@@ -77,6 +77,7 @@ class Runner:
         self.splits = Splits(home or machine.folder)
         self.revision = at_revision or revision(machine)
         self.conditions = hash_of(self._conditions())
+        self._redacted = redactor(env.secrets())
         self._trials: dict[str, int] = {}
         self._stop = threading.Event()
 
@@ -168,7 +169,7 @@ class Runner:
             return None
         run["case"] = _case_of_run(job.case, run["case"]["input"])
         # target and metadata are today's, as the caller gave them
-        run = redacted({**run, "split": self.splits.of(job.case["identity"])})
+        run = self._redacted({**run, "split": self.splits.of(job.case["identity"])})
         return Outcome(arrange("run", run), False)
 
     def _buy(self, job: Job) -> Record:
@@ -180,7 +181,7 @@ class Runner:
             return tokens[-1]
 
         if case.get("files"):
-            parts["before"] = self.store.files(redacted(case["files"]))
+            parts["before"] = self.store.files(self._redacted(case["files"]))
         sampling = replace(
             self.settings.sampling, seed=sent_seed(case["identity"], job.trial, self.settings.seed)
         )
@@ -212,7 +213,7 @@ class Runner:
             "key": job.key,
             **finished,
         }
-        run = redacted(plain(run))
+        run = self._redacted(plain(run))
         stored = self.store.add_run(run, job.base, parts)
         return arrange("run", {**stored, "split": self.splits.of(case["identity"])})
 

@@ -31,12 +31,12 @@ CREATE TABLE others (pos INTEGER PRIMARY KEY, id BLOB UNIQUE, type TEXT, machine
 """
 # Made when a whole log has been taken in: to sort once costs a third of keeping them sorted.
 _INDEXES = """
-CREATE INDEX IF NOT EXISTS runs_machine ON runs (machine, pos);
-CREATE INDEX IF NOT EXISTS runs_key ON runs (key);
-CREATE INDEX IF NOT EXISTS runs_base ON runs (base, trial);
-CREATE INDEX IF NOT EXISTS runs_best ON runs (machine, identity, score DESC, pos DESC, status)
+CREATE INDEX runs_machine ON runs (machine, pos);
+CREATE INDEX runs_key ON runs (key);
+CREATE INDEX runs_base ON runs (base, trial);
+CREATE INDEX runs_best ON runs (machine, identity, score DESC, pos DESC, status)
 """
-_CARD_INDEX = "CREATE INDEX IF NOT EXISTS scorecards_run ON scorecards (run, pos)"
+_CARD_INDEX = "CREATE INDEX scorecards_run ON scorecards (run, pos)"
 # A run's newest scorecard stands in its row too, so that a list needs one table. Marks of people do not
 # count. The log may have a scorecard before its run, if two stores were joined.
 _JOIN = """
@@ -185,9 +185,10 @@ class Index:
                     tables[table].append(values)
             for table, lines in tables.items():
                 self._insert_all(table, lines)
-        self._db.execute(_CARD_INDEX)
+        if not start:
+            self._db.execute(_CARD_INDEX)
         self._db.execute(_JOIN, (start,))
-        for statement in _INDEXES.split(";"):
+        for statement in _INDEXES.split(";") if not start else ():
             self._db.execute(statement)
         return end
 
@@ -212,6 +213,10 @@ class Index:
     def run(self, oid: str) -> dict[str, Any] | None:
         """The row of a run by its whole id."""
         return self._one("WHERE id = ?", (bytes.fromhex(oid),))
+
+    def has_run(self, oid: str) -> bool:
+        """Is this the whole id of a run?"""
+        return bool(self._fetch("SELECT 1 FROM runs WHERE id = ?", (bytes.fromhex(oid),)))
 
     def by_key(self, key: str) -> dict[str, Any] | None:
         """The newest answer (ok or limit) stored under a key."""
@@ -267,8 +272,15 @@ class Index:
         rows = self._fetch(query, (bytes.fromhex(run),))
         return _card(*rows[0]) if rows else None
 
-    def scorecards(self, run: str, person: bool = False) -> list[str]:
-        """Ids of all scorecards of a run, newest first: of its graders, or people's marks."""
+    def scorecards(self, run: str) -> list[str]:
+        """Ids of all scorecards of a run by its graders, newest first."""
+        return self._cards(run, False)
+
+    def marks(self, run: str) -> list[str]:
+        """Ids of the scorecards of a run that are people's marks, newest first."""
+        return self._cards(run, True)
+
+    def _cards(self, run: str, person: bool) -> list[str]:
         query = "SELECT id FROM scorecards WHERE run = ? AND person = ? ORDER BY pos DESC"
         return [row[0].hex() for row in self._fetch(query, (bytes.fromhex(run), person))]
 
