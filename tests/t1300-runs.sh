@@ -43,7 +43,7 @@ eq "$(jq -r .machine "$out")" other
 for more in "" --passing "--min-score 0.5" "--case a" "--split cases"; do
   for n in 1 2 3; do
     expect 0 machine-runs say $more --best $n
-    machine-runs say $more 2>/dev/null | machine-select --best $n >best
+    machine-runs say $more 2>/dev/null | tac | machine-select --best $n | tac >best
     same "$out" best
   done
 done

@@ -12,7 +12,6 @@ from libmachine.errors import MachineError
 from libmachine.folder import Model
 from libmachine.harness.base import Engine
 from libmachine.harness.echo import EchoEngine
-from libmachine.harness.scripted import ScriptedEngine
 
 LOCAL_MODEL = "local/smollm2-135m-instruct"
 OFFLINE = ("echo", "scripted", "local")
@@ -48,6 +47,8 @@ def engine(
     if chosen == "scripted":
         if model_id is None and model.harness != "scripted":
             raise MachineError("harness 'scripted' wants a file of rules; add --model FILE")
+        from libmachine.harness.scripted import ScriptedEngine
+
         return ScriptedEngine(wanted or "")
     if chosen == "local":
         alone = harness == "local" and model_id is None  # --harness local: the embedded model

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from libmachine.record import SLACK
 
 
-@dataclass(frozen=True)
-class Conditions:
+class Conditions(NamedTuple):
     """What a run must be to be listed; every given condition must hold. The default admits all.
 
     since: ISO time. at: begin of a version id. case: a case's id, or 4 and more digits of its identity.
