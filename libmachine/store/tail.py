@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from libmachine.store import log
 
-MOST = 1000
+MOST = 500
 """Rows that are remembered before the index takes them in."""
 
 
