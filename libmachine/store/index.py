@@ -60,7 +60,7 @@ _INSERT = {
     "scorecards": "INSERT OR IGNORE INTO scorecards VALUES (?,?,?,?,?,?,?)",
     "others": "INSERT OR IGNORE INTO others VALUES (?,?,?,?)",
 }
-_BATCH = 200  # rows of the log held in memory at once
+_BATCH = 50  # rows of the log held in memory at once
 _PAGE = 500
 
 
