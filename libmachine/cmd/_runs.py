@@ -96,18 +96,20 @@ def _table(
     output: _cli.Output,
 ) -> None:
     """Print rows for people, a page at once: columns may grow from page to page."""
-    lines = [["run", "started", "machine", "case", "n", "status", "score", "model" if brief else "output"]]
+    head = [["run", "started", "machine", "case", "n", "status", "score", "model" if brief else "output"]]
     right = (3, 5) if name is not None else (4, 6)
     widths: list[int] = []
     for page in _pages(rows, _PAGE):
-        lines += map(_cells, page) if brief else lister.readable(lister.cells, page, tally)
+        cells = list(map(_cells, page)) if brief else lister.readable(lister.cells, page, tally)
+        if not cells:
+            continue
+        lines, head = [*head, *cells], []
         if name is not None:
             lines = [[*line[:2], *line[3:]] for line in lines]
         widths = console.widths(lines, widths)
         output.text(console.table(lines, console.width(), right, widths).rstrip("\n"))
         if output.gone:
             return
-        lines = []
 
 
 class _Lister:
@@ -123,7 +125,11 @@ class _Lister:
     ) -> Iterator[Row]:
         """Rows that fit every condition, newest first; short records instead, if brief."""
         index = self.store.index
-        for row in index.briefs(name, conditions) if brief else index.runs(name, wanted=conditions):
+        rows = index.briefs(name, conditions) if brief else index.runs(name, wanted=conditions)
+        return self._fitting(rows, split, stale, brief) if split is not None or stale else rows
+
+    def _fitting(self, rows: Iterator[Row], split: str | None, stale: bool, brief: bool) -> Iterator[Row]:
+        for row in rows:
             identity = row["case"]["identity"] if brief else row["identity"]
             if (split is None or self._split(row["machine"], identity) == split) and (
                 not stale or self._is_stale(row)
