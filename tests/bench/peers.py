@@ -94,8 +94,12 @@ def promptfoo(place: Path) -> Peer | None:
         if not installed(["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "promptfoo"]):
             return None
     package = json.loads((folder / "node_modules/promptfoo/package.json").read_text())
-    quiet = ("PROMPTFOO_DISABLE_TELEMETRY", "PROMPTFOO_DISABLE_UPDATE", "PROMPTFOO_DISABLE_REMOTE_GENERATION")
-    variables = {**dict.fromkeys(quiet, "1"), "PROMPTFOO_CONFIG_DIR": str(place / "promptfoo-home")}
+    # its log files, too: under load it writes to them after it has closed them, and dies of that
+    quiet = ("TELEMETRY", "UPDATE", "REMOTE_GENERATION", "SHARING", "DEBUG_LOG", "ERROR_LOG")
+    variables = {
+        **{f"PROMPTFOO_DISABLE_{name}": "true" for name in quiet},
+        "PROMPTFOO_CONFIG_DIR": str(place / "promptfoo-home"),
+    }
     words = ["eval", "-c", "bench.json", "--no-cache", "--no-progress-bar", "--no-table"]
     return Peer(
         "promptfoo eval, echo",
