@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import NoneType
 from typing import Any
 
 import orjson
@@ -55,6 +56,8 @@ def plain(value: Any, depth: int = MAX_DEPTH, exact: bool = True) -> Any:
     """
     if isinstance(value, str):
         return value if value.isascii() else _whole(value)
+    if type(value) is int and -MAX_INTEGER <= value <= MAX_INTEGER:
+        return value
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, _NESTED):
@@ -63,7 +66,9 @@ def plain(value: Any, depth: int = MAX_DEPTH, exact: bool = True) -> Any:
         if isinstance(value, dict):
             return {
                 name if type(name) is str and name.isascii() else _name(name): (
-                    item if type(item) is str and item.isascii() else plain(item, depth - 1, exact)
+                    item
+                    if ((kind := type(item)) is str and item.isascii()) or kind in _ATOMS
+                    else plain(item, depth - 1, exact)
                 )
                 for name, item in value.items()
             }
@@ -81,6 +86,7 @@ def plain(value: Any, depth: int = MAX_DEPTH, exact: bool = True) -> Any:
     raise RecordError(f"a {type(value).__name__} is nothing JSON can hold")
 
 
+_ATOMS = frozenset((bool, NoneType))
 _NESTED = (dict, list, tuple)  # `dict | list` in the call would be made anew each time
 
 

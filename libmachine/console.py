@@ -84,26 +84,31 @@ def width(fd: int = 1) -> int:
 
 
 def table(
-    rows: Sequence[Sequence[str]], room: int, right: Sequence[int] = (), shrink: Sequence[int] = ()
+    rows: Sequence[Sequence[str]],
+    room: int,
+    right: Sequence[int] = (),
+    shrink: Sequence[int] = (),
+    wide: Sequence[int] = (),
 ) -> str:
     """Rows as columns, the last one cut to the room left. right: numbers of right-aligned columns.
 
-    shrink: numbers of columns that are cut too, the widest first, where the last would have none.
+    shrink: numbers of columns that are cut too, the widest first, where the last would have none. wide:
+    widths() of more rows than these.
     """
     if not rows:
         return ""
     last = len(rows[0]) - 1
-    widths = [max(columns(row[i]) for row in rows) for i in range(last)]
+    needed = list(wide or widths(rows))
     wanted = min(_LAST, max(columns(row[last]) for row in rows))
-    while room - sum(widths) - 2 * last < wanted:
-        widest = max(sorted(shrink, reverse=True), key=lambda i: widths[i], default=None)
-        if widest is None or widths[widest] <= _LEAST:
+    while room - sum(needed) - 2 * last < wanted:
+        widest = max(sorted(shrink, reverse=True), key=lambda i: needed[i], default=None)
+        if widest is None or needed[widest] <= _LEAST:
             break
-        widths[widest] -= 1
-    left = max(room - sum(widths) - 2 * last, 8)
+        needed[widest] -= 1
+    left = max(room - sum(needed) - 2 * last, 8)
     lines = []
     for row in rows:
-        cells = [_pad(cut(cell, widths[i]), widths[i], i in right) for i, cell in enumerate(row[:-1])]
+        cells = [_pad(cut(cell, needed[i]), needed[i], i in right) for i, cell in enumerate(row[:-1])]
         lines.append("  ".join([*cells, cut(row[-1], left)]).rstrip())
     return "\n".join(lines) + "\n"
 
@@ -127,6 +132,12 @@ def fold(text: str, width: int) -> list[str]:
         else:
             lines.append(f"  {word}" if lines else word)
     return [*lines, f"  {command}"] if command else lines
+
+
+def widths(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
+    """Columns that each cell of a table's rows needs, the last left out; not below least."""
+    needed = [max(columns(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return [max(pair) for pair in zip(needed, least, strict=True)] if least else needed
 
 
 def _pad(text: str, wide: int, right: bool) -> str:

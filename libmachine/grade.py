@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from libmachine import env
 from libmachine.canon import Record, hash_of, now, plain, usd
 from libmachine.define import Check, Escalation, Grader, Judge, JudgePanel, Question, Run, is_earlier_turn
 from libmachine.errors import Interrupted
@@ -19,7 +20,7 @@ from libmachine.graders import check
 from libmachine.judging import Judging
 from libmachine.load import Loaded
 from libmachine.record import SLACK, arrange
-from libmachine.redact import of_environment as redacted
+from libmachine.redact import redactor
 from libmachine.sandbox.rooms import Opener, opener
 from libmachine.splits import todays_cases
 from libmachine.store.store import Store
@@ -41,6 +42,7 @@ class Grading:
         self.machine = machine
         self.judging = judging or Judging()
         self.rubric = rubric_hash(machine.criteria)
+        self.redacted = redactor(env.secrets())
         self._cases = todays_cases(machine.folder)
         self._checks = threading.Lock()  # an author's function need not bear two threads
 
@@ -94,33 +96,37 @@ class Grading:
 
     def keys(self, run: Record) -> dict[str, str]:
         """Criterion -> key under which its grade of this run is known."""
-        target = target_hash(run)
-        return {
-            criterion.id: hash_of([run["id"], criterion.text(), self.identity(criterion.id, run), target])
-            for criterion in self.machine.criteria
-        }
+        return {criterion: key for criterion, (_, key) in self._signed(run, target_hash(run)).items()}
+
+    def _signed(self, run: Record, target: str) -> dict[str, tuple[str, str]]:
+        """Criterion -> who grades it, and the key of that grade of this run."""
+        signed = {}
+        for criterion in self.machine.criteria:
+            grader = self.identity(criterion.id, run)
+            signed[criterion.id] = grader, hash_of([run["id"], criterion.text(), grader, target])
+        return signed
 
     def is_current(self, run: Record, card: Record | None) -> bool:
         """Would grading this run today give the same scorecard?"""
         if card is None or card["rubric"] != self.rubric:
             return False
-        keys = self.keys(run)
-        return {g["criterion"]: g["key"] for g in card["grades"] if not g.get("error")} == keys
+        return {g["criterion"]: g["key"] for g in card["grades"] if not g.get("error")} == self.keys(run)
 
     def grade(self, run: Record, known: Mapping[str, Record], files: Opener | None = None) -> Record:
         """A scorecard (without id) for a run. known: key -> grade that need not be made again. files:
         opens the directory that the run left."""
-        keys = self.keys(run)
-        unknown = [criterion for criterion in self.machine.criteria if keys[criterion.id] not in known]
+        target = target_hash(run)
+        signed = self._signed(run, target)
+        unknown = [criterion for criterion in self.machine.criteria if signed[criterion.id][1] not in known]
         asked = [(criterion, self.machine.graders[criterion.id]) for criterion in unknown]
         made = self.ask(asked, Run(run, files))
         grades = []
         for criterion in self.machine.criteria:
-            key = keys[criterion.id]
+            grader, key = signed[criterion.id]
             if key in known:
                 grades.append({**known[key], "criterion": criterion.id, "weight": criterion.weight})
             else:
-                named = {"grader": self.identity(criterion.id, run), "key": key}
+                named = {"grader": grader, "key": key}
                 first = {"criterion": criterion.id, "weight": criterion.weight}
                 grades.append({**first, **made[criterion.id], **named})
         spent = [grade.get("usage") or NO_SPEND for grade in made.values()]
@@ -131,7 +137,7 @@ class Grading:
             "run": run["id"],
             "machine": run["machine"],
             "rubric": self.rubric,
-            "target": target_hash(run),
+            "target": target,
             "score": score,
             "passed": passed,
             "grades": grades,
@@ -287,7 +293,7 @@ def grade_and_store(
             if grading.is_current(asked, card):
                 return arrange("run", {**asked, "scorecard": card}), False
             known = known_grades(store, run)
-        card = store.add_scorecard(redacted(plain(grading.grade(asked, known, opener(store, asked)))))
+        card = store.add_scorecard(grading.redacted(plain(grading.grade(asked, known, opener(store, asked)))))
     finally:
         store.release(claim)
     return arrange("run", {**asked, "scorecard": card}), True

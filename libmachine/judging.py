@@ -11,17 +11,13 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from libmachine import env
 from libmachine.canon import Record, canonical, usd
 from libmachine.define import Judge, JudgePanel, Question, Run
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion
-from libmachine.graders import jev, panel
-from libmachine.graders import judge as judging
 from libmachine.harness.base import Engine
-from libmachine.harness.jev import BASE_URL, PREFIX
 
 DEFAULT_EFFORT = "medium"
 _SMALL = "tinker/thinkingmachines/Inkling-Small"
@@ -59,23 +55,34 @@ class Judging:
 
     def identity(self, judge: Judge, run: Record) -> str:
         """Who the judge of a run is: model, effort and the hash of the prompt."""
+        from libmachine.graders import judge as judging  # a machine of checks needs none of these
+
         model = self.model_of(judge, run) or "none"
         return f"judge:{model}:{self.effort_of(judge)}@{judging.prompt_hash()[:12]}"
 
     def panel_identity(self, judge: JudgePanel, criteria: Sequence[Criterion], run: Record) -> str:
         """Who a panel is: its model, effort and the hash of its prompt with all its criteria in it."""
+        from libmachine.graders import panel
+
         model = self.model_of(judge, run) or "none"
         texts = tuple(canonical(criterion.text()) for criterion in criteria)
         return f"panel:{model}:{self.effort_of(judge)}@{panel.prompt_hash(texts)[:12]}"
 
     def jev_identity(self, question: Question) -> str:
         """Who answers a question: the decision model, its host unless that is the usual one, the form."""
+        from urllib.parse import urlsplit
+
+        from libmachine.graders import jev
+        from libmachine.harness.jev import BASE_URL
+
         host = urlsplit(env.get("TYPESAFE_BASE_URL") or BASE_URL).hostname
         where = "" if host in _JEV_HOSTS else f"[{host}]"
         return f"jev:{question.model}{where}@{jev.question_hash(question)[:12]}"
 
     def grade(self, judge: Judge, criterion: Criterion, run: Run) -> Record:
         """The fields of a grade that the judge decides."""
+        from libmachine.graders import judge as judging
+
         engine, refusal = self._judge(judge, run)
         if engine is None:
             return refusal
@@ -96,6 +103,8 @@ class Judging:
         self, judge: JudgePanel, criteria: Sequence[Criterion], run: Run
     ) -> tuple[dict[str, Record], Record | None]:
         """The fields of the grades of all criteria of a panel, and what its calls spent together."""
+        from libmachine.graders import panel
+
         engine, refusal = self._judge(judge, run)
         if engine is None:
             return {criterion.id: dict(refusal) for criterion in criteria}, None
@@ -113,6 +122,9 @@ class Judging:
         self, asked: Sequence[tuple[Criterion, Question]], run: Run
     ) -> tuple[dict[str, Record], Record | None]:
         """The fields of the grades of questions to one decision model, and what the request spent."""
+        from libmachine.graders import jev
+        from libmachine.harness.jev import PREFIX
+
         try:
             if self._open is None:
                 raise MachineError("nobody is there to ask")

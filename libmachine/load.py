@@ -7,7 +7,6 @@ imports between a machine's files work.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -15,7 +14,6 @@ import inspect
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -120,6 +118,8 @@ def find(name: str, places: Sequence[str]) -> Folder:
         if os.path.isfile(f"{place}/{name}/machine.py"):
             return Folder(place, name)
     known = list(names(places))
+    import difflib
+
     near = difflib.get_close_matches(name, known, 1)
     hint = (
         f"did you mean '{near[0]}'?"
@@ -225,6 +225,8 @@ def _graders(definition: Machine, criteria: Sequence[Criterion], folder: Folder)
         return {}
     for name in definition.graders:
         if name not in declared:
+            import difflib
+
             near = difflib.get_close_matches(name, declared, 1)
             hint = f"did you mean '{near[0]}'?" if near else "declare it there or drop it"
             raise MachineError(f"{where}: grader '{name}' is for no criterion of rubric.toml; {hint}")
@@ -326,6 +328,8 @@ def _told(error: BaseException, path: str) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename or path}:{error.lineno or 1}: syntax error: {error.msg}"
     folder = os.path.dirname(path)
+    import traceback
+
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if frame.filename.startswith(folder)]
     line = inside[-1].lineno if inside else 0

@@ -8,14 +8,12 @@ The table holds Tinker's models only; other endpoints say the cost in their repl
 from __future__ import annotations
 
 import functools
-import ipaddress
 import json
 import math
-from pathlib import Path
+import os
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-TABLE = Path(__file__).with_name("prices.json")
+TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "prices.json")
 TINKER_HOST = "thinkingmachines.dev"
 MESSAGE_TOKENS = 16  # of a chat template around one message, role and control tokens
 TEMPLATE_TOKENS = 512  # of a chat template around all: a default system prompt, how to call tools
@@ -64,7 +62,8 @@ def price_of(model: str, price_as: str | None = None, base_url: str | None = Non
 @functools.cache
 def table() -> dict[str, Price]:
     """Every priced model of prices.json, the margin of its source applied."""
-    data: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    with open(TABLE, encoding="utf-8") as file:
+        data: dict[str, Any] = json.load(file)
     prices: dict[str, Price] = {}
     for model, row in data["models"].items():
         source = data["sources"][row["source"]]
@@ -99,9 +98,11 @@ def worst_case(price: Price, prompt_bytes: int, messages: int, max_tokens: int) 
 
 def is_private(url: str) -> bool:
     """Whether a URL names this machine or a private network: no bill, no proxy. Looks up no names."""
-    host = (urlsplit(url).hostname or "").rstrip(".")
+    host = _host(url).rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
+    import ipaddress  # only for an address
+
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -112,5 +113,11 @@ def is_private(url: str) -> bool:
 
 
 def _at(url: str, domains: tuple[str, ...]) -> bool:
-    host = urlsplit(url).hostname or ""
+    host = _host(url)
     return any(host == domain or host.endswith("." + domain) for domain in domains)
+
+
+def _host(url: str) -> str:
+    from urllib.parse import urlsplit  # it takes as long to import as all of this module, and echo has no URL
+
+    return urlsplit(url).hostname or ""

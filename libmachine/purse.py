@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import Any
 
@@ -10,7 +9,7 @@ from libmachine import console, env, prices
 from libmachine.budget.guard import guarded, scripted_worst_case
 from libmachine.budget.ledger import BudgetReached, Ledger, limit_of
 from libmachine.folder import Model
-from libmachine.harness import choose, jev
+from libmachine.harness import choose
 from libmachine.harness.base import Engine
 from libmachine.project import Project
 
@@ -44,6 +43,8 @@ class Purse:
 
     def judge(self, model: str) -> Engine:
         """An engine for a judge's model (jev/NAME: a decision model), billed as judging."""
+        from libmachine.harness import jev
+
         if model.startswith(jev.PREFIX):
             engine = jev.JevEngine(model, env.get("TYPESAFE_BASE_URL"), env.get("TYPESAFE_API_KEY"))
             engine.needs_usage = self.ledger.is_limited() and price_of(engine, None) != prices.FREE
@@ -54,5 +55,7 @@ class Purse:
         """What a command came to and spent, on stderr, also when it failed; and how to go on after that."""
         console.say(f"{summary}, {self.ledger.told()}")
         if isinstance(failure, BudgetReached):
+            import shlex
+
             words = shlex.join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]])
             console.say(f"what was bought is stored; to go on: {words}")

@@ -65,6 +65,12 @@ def _shape(field: Field) -> _Shape:
 _SHAPES = {table: tuple(map(_shape, fields)) for table, fields in TABLES.items()}
 _STORED = {table: tuple(f.name for f in fields if f.stored) for table, fields in TABLES.items()}
 _HASHED = {table: frozenset(names) - {"case"} for table, names in _STORED.items()}
+# _SHAPES for who only asks whether all is well: name -> types, table, 1 if it must be there.
+_FIELDS = {
+    table: {name: (types, inner, int(EllipsisType not in types)) for name, types, inner, _ in shapes}
+    for table, shapes in _SHAPES.items()
+}
+_NEEDED = {table: sum(needed for _, _, needed in fields.values()) for table, fields in _FIELDS.items()}
 _SIMPLE = frozenset((str, int, float, bool, NoneType))
 
 
@@ -139,6 +145,27 @@ def problems(table: str, value: Any, where: str = "") -> Iterable[str]:
                     yield from problems(inner, element, f"{path}[{number}]")
 
 
+def _fits(table: str, value: Any) -> bool:
+    """Has problems() nothing to say? Three times as fast, for the lines of a stream."""
+    if not isinstance(value, dict):
+        return False
+    fields = _FIELDS[table]
+    missing = _NEEDED[table]
+    for name, item in value.items():
+        field = fields.get(name)
+        if field is None:
+            continue
+        types, inner, needed = field
+        if type(item) not in types:
+            return False
+        missing -= needed
+        if inner is not None and item is not None:
+            for element in item if type(item) is list else (item,):
+                if not _fits(inner, element):
+                    return False
+    return not missing
+
+
 def read_record(value: Any, kind: str) -> Record:
     """A record of a kind from a parsed line: known version, whole, and unchanged since it was stored.
 
@@ -156,8 +183,9 @@ def read_record(value: Any, kind: str) -> Record:
 
 def _checked(value: Record, kind: str) -> Record:
     record: Record = upgrade(value, kind)
-    for problem in problems(kind, record):
-        raise RecordError(f"{kind}: {problem}")
+    if not _fits(kind, record):
+        for problem in problems(kind, record):
+            raise RecordError(f"{kind}: {problem}")
     if kind == "run" and record["status"] not in STATUSES:
         raise RecordError(f"run: 'status' is '{record['status']}', not one of {', '.join(STATUSES)}")
     card = record.get("scorecard") if kind == "run" else None
@@ -173,15 +201,26 @@ def _checked(value: Record, kind: str) -> Record:
 
 def _carried(record: Record, kind: str) -> Record:
     """The record, if what it carries beside its stored fields can be written out again too."""
-    try:
-        orjson.dumps([value for name, value in record.items() if name not in _HASHED[kind]])
-    except TypeError:
-        raise RecordError(f"{kind}: lists and objects are nested too deeply") from None
+    known = _HASHED[kind]
     if kind == "run":
         # target and metadata are hashed by whoever grades
         case = {name: plain(value, OUTER_DEPTH, exact=False) for name, value in record["case"].items()}
         record = {**record, "case": case}
+        card = record.get("scorecard")
+        # that a scorecard is unchanged was found by writing it out
+        known = _RUN_AND_CARD if card is None or card.keys() <= _CARD else _RUN
+    beside = [value for name, value in record.items() if name not in known and type(value) in _NESTED]
+    try:
+        orjson.dumps(beside)
+    except TypeError:
+        raise RecordError(f"{kind}: lists and objects are nested too deeply") from None
     return record
+
+
+_NESTED = frozenset((dict, list))
+_CARD = frozenset(_STORED["scorecard"]) | {"id"}
+_RUN = _HASHED["run"] | {"case"}
+_RUN_AND_CARD = _RUN | {"scorecard"}
 
 
 def upgrade(value: Record, kind: str) -> Record:

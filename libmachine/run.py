@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from libmachine import pool
+from libmachine import env, pool
 from libmachine.canon import Record, canonical, hash_of, plain
 from libmachine.console import say
 from libmachine.errors import CutShort, Interrupted, MachineError
@@ -22,6 +22,7 @@ from libmachine.harness.base import Engine, Sampling
 from libmachine.load import Loaded
 from libmachine.record import arrange
 from libmachine.redact import of_environment as redacted
+from libmachine.redact import redactor
 from libmachine.sandbox import rooms
 from libmachine.sandbox.workspace import why_not
 from libmachine.splits import Splits
@@ -79,6 +80,7 @@ class Runner:
         self.splits = Splits(home or machine.folder)
         self.revision = at_revision or revision(machine)
         self.conditions = hash_of(self._conditions())
+        self._redacted = redactor(env.secrets())
         self._trials: dict[str, int] = {}
         self.stop = threading.Event()
         """Set: begin nothing new."""
@@ -194,7 +196,7 @@ class Runner:
     def todays(self, run: Record, case: Record) -> Record:
         """A stored run with target and metadata as the caller gave them, on the side the case is on today."""
         run = {**run, "case": _case_of_run(case, run["case"]["input"])}
-        return arrange("run", redacted({**run, "split": self.splits.of(case["identity"])}))
+        return arrange("run", self._redacted({**run, "split": self.splits.of(case["identity"])}))
 
     def _buy(self, job: Job) -> Outcome:
         return Outcome(self.buy(job), True)
@@ -255,7 +257,7 @@ class Runner:
             "key": job.key,
             **tag(finished),
         }
-        run = redacted(plain(run))
+        run = self._redacted(plain(run))
         stored = self.store.add_run(run, job.base, parts)
         return arrange("run", {**stored, "split": self.splits.of(case["identity"])})
 

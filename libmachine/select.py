@@ -1,7 +1,7 @@
 """machine-select's work: which graded runs are worth keeping. Pure: lines in, a part of them out.
 
 Kept lines go out byte for byte and in the order they came. With `best` or `distinct` a
-line can only be chosen when all have been seen; what is held is the chosen ones alone.
+line can only be chosen when all have been seen; till then those that may be are put by.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from libmachine.canon import hash_of
 from libmachine.define import Run
 from libmachine.record import SLACK
+from libmachine.shelf import Shelf, Slip
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class _Held(NamedTuple):
     score: float
     started_at: str
     number: int
-    raw: bytes
+    line: Slip
 
 
 def score_of(run: Mapping[str, Any]) -> float | None:
@@ -72,32 +73,41 @@ def admits(wanted: Wanted, run: Mapping[str, Any]) -> bool:
     )
 
 
-def select(runs: Iterable[tuple[bytes, Mapping[str, Any]]], wanted: Wanted) -> Iterator[bytes]:
-    """The lines to keep of (line, its run)."""
+def select(
+    runs: Iterable[tuple[bytes, Mapping[str, Any]]], wanted: Wanted, shelf: Shelf | None = None
+) -> Iterator[bytes]:
+    """The lines to keep of (line, its run). shelf: where lines wait that may be kept."""
     if wanted.best is None and not wanted.distinct:
         for raw, run in runs:
             if admits(wanted, run):
                 yield raw
         return
+    shelf = shelf or Shelf()
     groups: dict[tuple[str, str], dict[Any, _Held]] = {}
     for number, (raw, run) in enumerate(runs):
         if admits(wanted, run):
             score = score_of(run)
-            held = _Held(-1.0 if score is None else score, run["started_at"], number, raw)
+            held = _Held(-1.0 if score is None else score, run["started_at"], number, shelf.put(raw))
             group = groups.setdefault((run["machine"], run["case"]["identity"]), {})
-            _hold(group, answer_of(run) if wanted.distinct else number, held, wanted)
+            for beaten in _hold(group, answer_of(run) if wanted.distinct else number, held, wanted):
+                shelf.drop(beaten.line)
     chosen = (held for group in groups.values() for held in _best(group.values(), wanted.best))
     for held in sorted(chosen, key=lambda held: held.number):
-        yield held.raw
+        yield shelf.get(held.line)
 
 
-def _hold(group: dict[Any, _Held], answer: Any, held: _Held, wanted: Wanted) -> None:
+def _hold(group: dict[Any, _Held], answer: Any, held: _Held, wanted: Wanted) -> Iterator[_Held]:
+    """Take a run into its group; those that can no longer be chosen come back."""
     other = group.get(answer)
     if other is None or held[:3] > other[:3]:
         group[answer] = held
+        if other is not None:
+            yield other
+    else:
+        yield held
     # Without `distinct` nothing can come back, so what is beaten by enough others may go.
     if wanted.best is not None and not wanted.distinct and len(group) > wanted.best:
-        del group[min(group, key=lambda name: group[name][:3])]
+        yield group.pop(min(group, key=lambda name: group[name][:3]))
 
 
 def _best(group: Iterable[_Held], best: int | None) -> list[_Held]:

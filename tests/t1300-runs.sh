@@ -20,6 +20,10 @@ expect 0 machine-runs say --case a
 eq "$(lines "$out")" 2
 expect 0 machine-runs --passing
 eq "$(lines "$out")" 4
+expect 0 machine-runs --failing
+eq "$(jq -r .scorecard.passed "$out" | sort -u)" false
+eq "$(lines "$out")" 2
+expect 129 machine-runs --failing --passing
 expect 0 machine-runs --min-score 0.5
 eq "$(lines "$out")" 4
 expect 0 machine-runs --status failed
@@ -32,6 +36,35 @@ expect 0 machine-runs --at say@
 eq "$(lines "$out")" 7
 expect 0 machine-runs --stale
 eq "$(jq -r .machine "$out")" other
+expect 0 machine-runs --stale --brief
+eq "$(jq -r .machine "$out")" other
+
+# the best of each case, as machine-select finds them among the lines
+for more in "" --passing "--min-score 0.5" "--case a" "--split cases"; do
+  for n in 1 2 3; do
+    expect 0 machine-runs say $more --best $n
+    machine-runs say $more 2>/dev/null | tac | machine-select --best $n | tac >best
+    same "$out" best
+  done
+done
+expect 129 machine-runs --best 1 --stale
+expect 129 machine-runs --best 0
+
+# short records: what the whole ones say, without a look at them
+expect 0 machine-runs --brief
+machine-runs | jq -c '{id, machine, version, case: (.case | {id, identity}), trial, model, started_at, status,
+  cost_usd: .usage.cost_usd, scorecard: (.scorecard | if . then {id, rubric, score, passed} else . end)}' >short
+same <(jq -Sc . "$out") <(jq -Sc . short)
+expect 0 machine-runs say --brief --split cases --best 1
+eq "$(lines "$out")" 3
+chmod -R u+w .machine/objects; mv .machine/objects hidden
+expect 0 machine-runs say --brief
+eq "$(lines "$out")" 6
+COLUMNS=70 expect 0 machine-runs --brief --table
+eq "$(lines "$out")" 8
+hasnt "$out" output
+expect 3 machine-runs say
+rm -r .machine/objects; mv hidden .machine/objects
 echo "# changed" >>machines/say/machine.py
 expect 0 machine-runs say --stale
 eq "$(lines "$out")" 6

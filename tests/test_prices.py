@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ SMALL = "thinkingmachines/Inkling-Small"
 
 
 def test_the_table_is_dated_and_sourced() -> None:
-    data = json.loads(TABLE.read_text(encoding="utf-8"))
+    data = json.loads(Path(TABLE).read_text(encoding="utf-8"))
     assert data["unit"] == "USD per million tokens"
     for price in table().values():
         assert price.source and price.date

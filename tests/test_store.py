@@ -367,6 +367,75 @@ def test_another_process_sees_what_this_one_adds(directory: str) -> None:
     other.close()
 
 
+steps_of = st.lists(
+    st.tuples(
+        st.sampled_from(["run", "card", "mark", "anew", "more"]),
+        st.integers(0, 1),  # which of the two stores does it
+        st.integers(0, 3),  # of which case
+        st.integers(1, 2),  # in which trial
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps_of, st.integers(1, 4))
+def test_a_look_up_beyond_the_index_is_right(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int, int]], most: int
+) -> None:
+    """Two commands at one store, whatever they add: each answers as one that reads the whole log."""
+    directory = str(tmp_path_factory.mktemp("two") / ".machine")
+    stores = [opened(directory), opened(directory)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("libmachine.store.tail.MOST", most)
+        known: list[str] = []
+        for step, who, case, trial in steps:
+            store = stores[who]
+            if step == "run":
+                key = hash_of([case, trial])
+                known.append(put(store, case, trial=trial, key=key, status="ok" if who else "failed"))
+            elif step == "card" and known:
+                store.add_scorecard(card(known[-1], score=case / 3))
+            elif step == "mark" and known:
+                mark = card(known[0])
+                mark["grades"] = [{**grade, "grader": "person:me"} for grade in mark["grades"]]
+                store.add_scorecard(mark)
+            elif step == "anew" and os.path.exists(f"{directory}/records"):
+                # what machine-forget does: another file in the place of the log, with fewer lines
+                lines = Path(f"{directory}/records").read_bytes().splitlines(True)
+                Path(f"{directory}/records.new").write_bytes(b"".join(lines[1:]))
+                os.rename(f"{directory}/records.new", f"{directory}/records")
+            whole = opened(directory)
+            for each in stores:
+                for case_, trial_ in ((c, t) for c in range(4) for t in (1, 2)):
+                    found, wanted = (s.stored_answer(hash_of([case_, trial_])) for s in (each, whole))
+                    assert (found and found["id"]) == (wanted and wanted["id"])
+                    base = hash_of(["say", case_])
+                    assert each.last_trial(base) == whole.last_trial(base)
+                for oid in known:
+                    assert each.knows_run(oid) == whole.knows_run(oid)
+                    assert each.newest_scorecard(oid) == whole.newest_scorecard(oid)
+                    assert each.scorecards(oid) == whole.scorecards(oid)
+                    assert each.marks(oid) == whole.marks(oid)
+            whole.close()
+
+
+def test_a_scorecard_before_its_run_counts(directory: str) -> None:
+    """Two stores that were joined may have the lines in any order; a mark is no scorecard of a run's."""
+    filled(directory)
+    before = answers(directory)
+    path = Path(f"{directory}/records")
+    lines = path.read_bytes().splitlines(True)
+    cards = [line for line in lines if b'"scorecard"' in line]
+    path.write_bytes(b"".join([*cards, *(line for line in lines if line not in cards)]))
+    Path(f"{directory}/index.db").unlink()
+    after = answers(directory)
+    assert after["cards"] == before["cards"]
+    figures = [[row["scorecard"] for row in found["rows"]] for found in (before, after)]
+    assert figures[0] == figures[1] == before["cards"]
+    assert sum(card is not None for card in before["cards"]) == 6
+
+
 def _gone(path: Path) -> None:
     path.unlink()
 

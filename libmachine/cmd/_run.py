@@ -6,22 +6,19 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from libmachine import console, env, jsonl
 from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import label, read_case
 from libmachine.cmd import _cli
-from libmachine.cmd._show import card
 from libmachine.converse import runner_of
 from libmachine.converse_other import Others
 from libmachine.errors import UsageError
 from libmachine.folder import read_cases
-from libmachine.grade import Grading, grade_and_store, why_ungraded
 from libmachine.harness import choose
 from libmachine.harness.base import Sampling
 from libmachine.harness.loop import Limits
-from libmachine.judging import Judging
 from libmachine.load import Loaded, load
 from libmachine.purse import Purse
 from libmachine.run import Outcome, Runner, Settings
@@ -66,15 +63,14 @@ def main(
     store = project.open_store()
     progress = console.Progress("runs", total, purse.ledger.spent)
     printer = _Printer(as_json, text is not None, stop, progress)
-    judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
-    judging = Judging(judge_model, None, purse.judge)
+    evaluation = _evaluation(machine, store, options["judge_model"], purse) if options["evaluate"] else None
     failure: BaseException | None = None
     try:
         runner = runner_of(machine, engine, store, settings, facing)
         if options["dry_run"]:
             return _dry_run(runner, source, tally)
         with _cli.Interrupts(stop) as interrupts:
-            then = _graded(Grading(machine, judging), store) if options["evaluate"] else _as_it_is
+            then = evaluation.grade if evaluation else _as_it_is
             for outcome in runner.run(source, options["concurrency"], options["ordered"], stop, then):
                 printer.show(outcome, tally)
         return tally.code(interrupts, printer.output)
@@ -87,20 +83,32 @@ def main(
         store.close()
         engine.close()
         others.close()
-        judging.close()
+        if evaluation:
+            evaluation.close()
 
 
 def _as_it_is(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _graded(grading: Grading, store: Store) -> Callable[[Outcome], Outcome]:
-    """What --eval does to each run."""
+class _Evaluation(NamedTuple):
+    """What --eval does to each run, and how to let go of what that takes."""
 
-    def then(outcome: Outcome) -> Outcome:
+    grade: Callable[[Outcome], Outcome]
+    close: Callable[[], None]
+
+
+def _evaluation(machine: Loaded, store: Store, judge_model: str | None, purse: Purse) -> _Evaluation:
+    from libmachine.grade import Grading, grade_and_store  # graders are imported where there is grading
+    from libmachine.judging import Judging
+
+    judging = Judging(judge_model or env.get("MACHINE_JUDGE_MODEL"), None, purse.judge)
+    grading = Grading(machine, judging)
+
+    def grade(outcome: Outcome) -> Outcome:
         return replace(outcome, run=grade_and_store(grading, store, outcome.run)[0])
 
-    return then
+    return _Evaluation(grade, judging.close)
 
 
 def _cases_path(path: str, machine: Loaded) -> str:
@@ -175,11 +183,15 @@ class _Printer:
         elif self.one:
             self.output.text(console.safe(run["output"]))
             if run.get("scorecard"):
+                from libmachine.cmd._show import card
+
                 self.output.text(card(run["scorecard"]))
         else:
             self.output.text(self._row(run))
         ungraded = run.get("scorecard") and run["scorecard"]["score"] is None
         if ungraded:
+            from libmachine.grade import why_ungraded
+
             why = why_ungraded(run["scorecard"])
             tally.note(f"run {run['id'][:12]} is ungraded: {why}", why)
         if run["status"] == "failed":

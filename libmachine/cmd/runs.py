@@ -20,7 +20,10 @@ from libmachine.cmd import _cli
 @click.option("--split", type=click.Choice(["cases", "holdout"]), help="Runs of practice or held-out cases.")
 @click.option("--min-score", metavar="S", type=click.FloatRange(0, 1), help="Runs that score at least S.")
 @click.option("--passing", is_flag=True, help="Runs that passed.")
+@click.option("--failing", is_flag=True, help="Runs that were graded and did not pass.")
+@click.option("--best", metavar="N", type=click.IntRange(1), help="The N best-scored runs of each case.")
 @click.option("--stale", is_flag=True, help="Runs never graded, or graded by other graders than today's.")
+@click.option("--brief", is_flag=True, help="What a list needs: ids, case, status, score; no messages.")
 @click.option("--json/--table", "as_json", default=None, help="Print JSON lines, or rows for people, always.")
 def command(**options: Any) -> int:
     """List the stored runs of machine NAME, or of all machines, newest first."""

@@ -9,8 +9,8 @@ twice and then is an error; never 0, never a guess.
 from __future__ import annotations
 
 import functools
+import os
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,7 +100,7 @@ def ask(engine: Engine, criterion: Criterion, run: Run, effort: str | None) -> V
     sampling = Sampling(max_tokens=MAX_TOKENS, effort=None if effort == NO_EFFORT else effort)
     problem = ""
     for _ in range(TRIES):
-        call_id = secrets.token_hex(4)
+        call_id = os.urandom(4).hex()
         request = Request(messages(criterion, run, call_id), [], sampling, TIMEOUT_S, run.input)
         try:
             completion = engine.complete(request)

@@ -7,7 +7,7 @@ criterion alone; a verdict on what was not asked is passed over.
 from __future__ import annotations
 
 import functools
-import secrets
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +87,7 @@ def ask(engine: Engine, criteria: Sequence[Criterion], run: Run, effort: str | N
     good: dict[str, Reading] = {}
     bad: dict[str, Reading] = {}
     for _ in range(judge.TRIES):
-        call_id = secrets.token_hex(4)
+        call_id = os.urandom(4).hex()
         request = Request(messages(criteria, run, call_id), [], sampling, judge.TIMEOUT_S, run.input)
         try:
             completion = engine.complete(request)

@@ -13,7 +13,6 @@ from libmachine.errors import MachineError
 from libmachine.folder import Model
 from libmachine.harness.base import Engine
 from libmachine.harness.echo import EchoEngine
-from libmachine.harness.scripted import ScriptedEngine
 
 if TYPE_CHECKING:
     from libmachine.harness.chat import ChatEngine
@@ -52,6 +51,8 @@ def engine(
     if chosen == "scripted":
         if model_id is None and model.harness != "scripted":
             raise MachineError("harness 'scripted' wants a file of rules; add --model FILE")
+        from libmachine.harness.scripted import ScriptedEngine
+
         return ScriptedEngine(wanted or "")
     if chosen == "local":
         alone = harness == "local" and model_id is None  # --harness local: the embedded model

@@ -6,6 +6,7 @@ same code from offset 0. Writers of records never touch it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -14,28 +15,53 @@ from typing import Any
 import orjson
 
 from libmachine.store import log
+from libmachine.store.query import Conditions
 
-FORMAT = 4
+FORMAT = 5
 _TABLES = """
 CREATE TABLE state (format INTEGER, offset INTEGER, mark TEXT);
 CREATE TABLE runs (
   pos INTEGER PRIMARY KEY, id BLOB UNIQUE, machine TEXT, version TEXT, identity TEXT, case_id TEXT,
-  trial INTEGER, base TEXT, key BLOB, status TEXT, model TEXT, started_at TEXT, cost_usd REAL,
-  parts TEXT, given TEXT);
+  trial INTEGER, base TEXT, key BLOB, status TEXT, model TEXT, started_at TEXT, cost_usd NUMERIC,
+  parts BLOB, given BLOB, card BLOB, rubric TEXT, score NUMERIC, passed INTEGER);
+CREATE TABLE scorecards (
+  pos INTEGER PRIMARY KEY, id BLOB UNIQUE, run BLOB, rubric TEXT, score NUMERIC, passed INTEGER,
+  person INTEGER);
+CREATE TABLE others (pos INTEGER PRIMARY KEY, id BLOB UNIQUE, type TEXT, machine TEXT)
+"""
+# Made when a whole log has been taken in: to sort once costs a third of keeping them sorted.
+_INDEXES = """
 CREATE INDEX runs_machine ON runs (machine, pos);
 CREATE INDEX runs_key ON runs (key);
-CREATE INDEX runs_base ON runs (base);
-CREATE TABLE scorecards (
-  pos INTEGER PRIMARY KEY, id BLOB UNIQUE, run BLOB, rubric TEXT, score REAL, passed INTEGER,
-  person INTEGER);
-CREATE INDEX scorecards_run ON scorecards (run, pos);
-CREATE TABLE others (pos INTEGER PRIMARY KEY, id BLOB UNIQUE, type TEXT, machine TEXT);
+CREATE INDEX runs_base ON runs (base, trial);
+CREATE INDEX runs_best ON runs (machine, identity, score DESC, pos DESC, status)
 """
-_NAMES = (
+_CARD_INDEX = "CREATE INDEX scorecards_run ON scorecards (run, pos)"
+# A run's newest scorecard stands in its row too, so that a list needs one table. Marks of people do not
+# count. The log may have a scorecard before its run, if two stores were joined.
+_JOIN = """
+UPDATE runs SET (card, rubric, score, passed) = (
+  SELECT id, rubric, score, passed FROM scorecards
+  WHERE run = runs.id AND NOT person ORDER BY pos DESC LIMIT 1)
+WHERE pos IN (
+  SELECT pos FROM runs WHERE pos >= ?1
+  UNION SELECT runs.pos FROM scorecards JOIN runs ON runs.id = run WHERE scorecards.pos >= ?1)
+"""
+_LOGGED = (
     *("pos", "id", "machine", "version", "identity", "case_id", "trial"),
     *("base", "key", "status", "model", "started_at", "cost_usd", "parts", "given"),
 )
-RUN_COLUMNS = ", ".join(_NAMES)
+_CARD = ("card", "rubric", "score", "passed")
+_RUN_COLUMNS = ", ".join(_LOGGED + _CARD)
+_BRIEF = ("pos", "id", "machine", "version", "case_id", "identity", "trial", "model", "status", "started_at")
+_BRIEF_COLUMNS = ", ".join((*_BRIEF, "cost_usd", *_CARD))
+_INSERT = {
+    "runs": f"INSERT OR IGNORE INTO runs ({', '.join(_LOGGED)}) VALUES ({','.join('?' * len(_LOGGED))})",
+    "scorecards": "INSERT OR IGNORE INTO scorecards VALUES (?,?,?,?,?,?,?)",
+    "others": "INSERT OR IGNORE INTO others VALUES (?,?,?,?)",
+}
+_BATCH = 50  # rows of the log held in memory at once
+_PAGE = 500
 
 
 class Index:
@@ -137,10 +163,7 @@ class Index:
             if mark != log.mark(self.log, offset):  # the log is another one, or was cut and written anew
                 self._clear(db)
                 offset = 0
-            for pos, following, row in log.read(self.log, offset):
-                if row is not None and log.problem(row) is None:
-                    self._take(pos, row)
-                offset = following
+            offset = self._insert(offset)
             db.execute("UPDATE state SET offset = ?, mark = ?", (offset, log.mark(self.log, offset)))
             db.execute("COMMIT")
         except BaseException:
@@ -149,25 +172,35 @@ class Index:
             raise
         self._offset = offset
 
-    def _take(self, pos: int, row: log.Row) -> None:
-        oid = bytes.fromhex(row["id"])
+    def _insert(self, start: int) -> int:
+        """Take in the log from an offset on; returns the offset of its end."""
+        end = start
+        rows = log.read(self.log, start)
+        while batch := list(itertools.islice(rows, _BATCH)):
+            end = batch[-1][1]
+            tables: dict[str, list[tuple[Any, ...]]] = {"runs": [], "scorecards": [], "others": []}
+            for pos, _, row in batch:
+                if row is not None and log.problem(row) is None:
+                    table, values = _values(pos, row)
+                    tables[table].append(values)
+            for table, lines in tables.items():
+                self._insert_all(table, lines)
+        if not start:
+            self._db.execute(_CARD_INDEX)
+        self._db.execute(_JOIN, (start,))
+        for statement in _INDEXES.split(";") if not start else ():
+            self._db.execute(statement)
+        return end
+
+    def _insert_all(self, table: str, lines: list[tuple[Any, ...]]) -> None:
         try:
-            if row["type"] == "run":
-                values = [pos, oid, *(row.get(name) for name in _NAMES[2:])]
-                values[_NAMES.index("key")] = bytes.fromhex(row["key"])
-                for name in ("parts", "given"):
-                    values[_NAMES.index(name)] = orjson.dumps(row[name]).decode()
-                self._db.execute(f"INSERT OR IGNORE INTO runs VALUES ({','.join('?' * len(values))})", values)
-            elif row["type"] == "scorecard":
-                values = [pos, oid, bytes.fromhex(row["run"]), row["rubric"], row["score"], row["passed"]]
-                values.append(bool(row.get("person")))
-                self._db.execute("INSERT OR IGNORE INTO scorecards VALUES (?,?,?,?,?,?,?)", values)
-            else:
-                self._db.execute(
-                    "INSERT OR IGNORE INTO others VALUES (?,?,?,?)", (pos, oid, row["type"], row["machine"])
-                )
-        except (OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError):
-            return  # a value that no column holds: machine-fsck compares it with the record
+            self._db.executemany(_INSERT[table], lines)
+        except _NO_VALUE:
+            for values in lines:
+                try:
+                    self._db.execute(_INSERT[table], values)
+                except _NO_VALUE:
+                    continue  # a value that no column holds: machine-fsck compares it with the record
 
     def _fetch(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         while True:
@@ -181,6 +214,10 @@ class Index:
         """The row of a run by its whole id."""
         return self._one("WHERE id = ?", (bytes.fromhex(oid),))
 
+    def has_run(self, oid: str) -> bool:
+        """Is this the whole id of a run?"""
+        return bool(self._fetch("SELECT 1 FROM runs WHERE id = ?", (bytes.fromhex(oid),)))
+
     def by_key(self, key: str) -> dict[str, Any] | None:
         """The newest answer (ok or limit) stored under a key."""
         where = "WHERE key = ? AND status IN ('ok', 'limit') ORDER BY pos DESC"
@@ -190,32 +227,60 @@ class Index:
         """The highest trial stored of a case under the same conditions, 0 if none."""
         return self._fetch("SELECT max(trial) FROM runs WHERE base = ?", (base,))[0][0] or 0
 
-    def runs(self, machine: str | None = None, newest_first: bool = True) -> Iterator[dict[str, Any]]:
-        """Rows of a machine's runs, or of all."""
-        where, values = ("WHERE machine = ?", (machine,)) if machine else ("", ())
-        order = "DESC" if newest_first else "ASC"
+    def runs(
+        self, machine: str | None = None, newest_first: bool = True, wanted: Conditions | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Rows of a machine's runs, or of all, as far as they are wanted."""
+        for page in self._pages(_RUN_COLUMNS, machine, newest_first, wanted or Conditions()):
+            yield from map(_named, page)
+
+    def briefs(self, machine: str | None, wanted: Conditions) -> Iterator[dict[str, Any]]:
+        """What is wanted of a machine's runs, or of all, newest first, as short records: what the index
+        knows of each under the names that a run has for it."""
+        for page in self._pages(_BRIEF_COLUMNS, machine, True, wanted):
+            yield from (_brief(*row[1:]) for row in page)
+
+    def _pages(
+        self, columns: str, machine: str | None, newest_first: bool, wanted: Conditions
+    ) -> Iterator[list[Any]]:
         # Pages, not one open cursor: a reader that waits on its pipe must not hold the index.
-        edge = -1 if not newest_first else 2**62
-        joint = "AND" if where else "WHERE"
-        step = "<" if newest_first else ">"
-        query = f"SELECT {RUN_COLUMNS} FROM runs {where} {joint} pos {step} ? ORDER BY pos {order} LIMIT 500"
+        order, step, edge = ("DESC", "<", 2**62) if newest_first else ("ASC", ">", -1)
+        if wanted.best is not None:
+            chosen = sorted((row[0] for row in self._fetch(*wanted.ranked(machine))), reverse=newest_first)
+            for page in (chosen[start : start + _PAGE] for start in range(0, len(chosen), _PAGE)):
+                marks = ",".join("?" * len(page))
+                yield self._fetch(
+                    f"SELECT {columns} FROM runs WHERE pos IN ({marks}) ORDER BY pos {order}", page
+                )
+            return
+        where, values = wanted.where(machine)
+        query = (
+            f"SELECT {columns} FROM runs WHERE {where} AND pos {step} ? ORDER BY pos {order} LIMIT {_PAGE}"
+        )
         while rows := self._fetch(query, (*values, edge)):
-            yield from (_named(row) for row in rows)
+            yield rows
             edge = rows[-1][0]
+
+    def has_runs_of(self, machine: str) -> bool:
+        """Has the machine runs here?"""
+        return bool(self._fetch("SELECT 1 FROM runs WHERE machine = ? LIMIT 1", (machine,)))
 
     def scorecard(self, run: str) -> dict[str, Any] | None:
         """Id, rubric, score and passed of a run's newest scorecard, people's marks left out."""
         where = "WHERE run = ? AND NOT person ORDER BY pos DESC LIMIT 1"
         query = f"SELECT id, rubric, score, passed FROM scorecards {where}"
         rows = self._fetch(query, (bytes.fromhex(run),))
-        if not rows:
-            return None
-        row = rows[0]
-        passed = None if row[3] is None else bool(row[3])
-        return {"id": row[0].hex(), "rubric": row[1], "score": row[2], "passed": passed}
+        return _card(*rows[0]) if rows else None
 
-    def scorecards(self, run: str, person: bool = False) -> list[str]:
-        """Ids of all scorecards of a run, newest first: of its graders, or people's marks."""
+    def scorecards(self, run: str) -> list[str]:
+        """Ids of all scorecards of a run by its graders, newest first."""
+        return self._cards(run, False)
+
+    def marks(self, run: str) -> list[str]:
+        """Ids of the scorecards of a run that are people's marks, newest first."""
+        return self._cards(run, True)
+
+    def _cards(self, run: str, person: bool) -> list[str]:
         query = "SELECT id FROM scorecards WHERE run = ? AND person = ? ORDER BY pos DESC"
         return [row[0].hex() for row in self._fetch(query, (bytes.fromhex(run), person))]
 
@@ -240,7 +305,7 @@ class Index:
         return [row[0] for row in self._fetch("SELECT DISTINCT machine FROM runs ORDER BY machine")]
 
     def _one(self, where: str, values: tuple[Any, ...]) -> dict[str, Any] | None:
-        rows = self._fetch(f"SELECT {RUN_COLUMNS} FROM runs {where} LIMIT 1", values)
+        rows = self._fetch(f"SELECT {_RUN_COLUMNS} FROM runs {where} LIMIT 1", values)
         return _named(rows[0]) if rows else None
 
     def close(self) -> None:
@@ -254,8 +319,65 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return not isinstance(error, sqlite3.OperationalError) or not any(word in str(error) for word in place)
 
 
+_NO_VALUE = (OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+
+
+def _values(pos: int, row: log.Row) -> tuple[str, tuple[Any, ...]]:
+    """The table that a whole row of the log goes into, and its columns."""
+    oid = bytes.fromhex(row["id"])
+    if row["type"] == "run":
+        return "runs", (
+            *(pos, oid, row["machine"], row["version"], row["identity"], row["case_id"], row["trial"]),
+            *(row["base"], bytes.fromhex(row["key"]), row["status"], row.get("model"), row.get("started_at")),
+            *(row.get("cost_usd"), orjson.dumps(row["parts"]), orjson.dumps(row["given"])),
+        )
+    if row["type"] == "scorecard":
+        card = (row["rubric"], row["score"], row["passed"], bool(row.get("person")))
+        return "scorecards", (pos, oid, bytes.fromhex(row["run"]), *card)
+    return "others", (pos, oid, row["type"], row["machine"])
+
+
+def _card(oid: bytes, rubric: str, score: float | None, passed: int | None) -> dict[str, Any]:
+    return {
+        "id": oid.hex(),
+        "rubric": rubric,
+        "score": score,
+        "passed": None if passed is None else bool(passed),
+    }
+
+
 def _named(row: Sequence[Any]) -> dict[str, Any]:
-    named = dict(zip(_NAMES, row, strict=True))
+    """A row by names. scorecard: id, rubric, score and passed of its newest one, or None."""
+    named = dict(zip(_LOGGED, row, strict=False))
     named["id"], named["key"] = named["id"].hex(), named["key"].hex()
     named["parts"], named["given"] = orjson.loads(named["parts"]), orjson.loads(named["given"])
+    card = row[len(_LOGGED) :]
+    named["scorecard"] = None if card[0] is None else _card(*card)
     return named
+
+
+def _brief(
+    oid: bytes,
+    machine: str,
+    version: str,
+    case_id: str,
+    identity: str,
+    trial: int,
+    model: str | None,
+    status: str,
+    started_at: str | None,
+    cost_usd: float | None,
+    *card: Any,
+) -> dict[str, Any]:
+    return {
+        "id": oid.hex(),
+        "machine": machine,
+        "version": version,
+        "case": {"id": case_id, "identity": identity},
+        "trial": trial,
+        "model": model,
+        "started_at": started_at,
+        "status": status,
+        "cost_usd": cost_usd,
+        "scorecard": None if card[0] is None else _card(*card),
+    }

@@ -22,30 +22,41 @@ from libmachine.store import disk
 Row = dict[str, Any]
 
 _MARKED = 1024
-_SHAPES: dict[str, tuple[tuple[str, type | tuple[type, ...]], ...]] = {
-    "run": (
-        *((name, str) for name in ("id", "machine", "version", "identity", "case_id", "base")),
-        *(("key", str), ("status", str), ("trial", int), ("parts", dict), ("given", dict)),
+_Shape = tuple[tuple[str, frozenset[type], bool], ...]
+"""Name and types of each field, and whether it is an id."""
+
+
+def _shape(*wanted: tuple[str, tuple[type, ...]]) -> _Shape:
+    return tuple(
+        (name, frozenset(types), name in ("id", "run", "key"))
+        for names, types in wanted
+        for name in names.split()
+    )
+
+
+_SHAPES: dict[str, _Shape] = {
+    "run": _shape(
+        ("id machine version identity case_id base key status", (str,)),
+        ("trial", (int,)),
+        ("parts given", (dict,)),
     ),
-    "scorecard": (
-        *((name, str) for name in ("id", "run", "machine", "rubric")),
-        *(("score", (int, float, NoneType)), ("passed", (bool, NoneType))),
+    "scorecard": _shape(
+        ("id run machine rubric", (str,)), ("score", (int, float, NoneType)), ("passed", (bool, NoneType))
     ),
 }
-_SHAPE = (("id", str), ("machine", str))  # of a record of any other type
-_HASHES = ("id", "run", "key")
+_SHAPE = _shape(("id machine", (str,)))  # of a record of any other type
 _HEX = re.compile(r"[0-9a-f]{40}")
 
 
 def problem(row: Row) -> str | None:
     """What is wrong with a row, None if nothing is: readers take only whole ones."""
     kind = row["type"]
-    for name, wanted in _SHAPES.get(kind, _SHAPE):
-        if name not in row:
-            return f"{kind} row has no '{name}'"
-        if not isinstance(row[name], wanted):
+    for name, types, is_id in _SHAPES.get(kind, _SHAPE):
+        if type(row.get(name, ...)) not in types:
+            if name not in row:
+                return f"{kind} row has no '{name}'"
             return f"'{name}' of the {kind} row is {called(row[name])}"
-        if name in _HASHES and not _HEX.fullmatch(row[name]):
+        if is_id and not _HEX.fullmatch(row[name]):
             return f"'{name}' of the {kind} row is no id"
     for part, oid in row["parts"].items() if kind == "run" else ():
         if not isinstance(oid, str) or not _HEX.fullmatch(oid) or "/" in part or part in ("", ".", ".."):

@@ -17,6 +17,19 @@ from libmachine.githash import object_id, tree_data
 from libmachine.store import disk
 from libmachine.store.layout import temporary
 
+_SMALL = 8000
+
+
+def _deflated(data: bytes) -> bytes:
+    """Data as zlib packs it at its fastest. What zlib sets up for its largest window costs six times as
+    much as packing a small record; the window's size stands in the data, and git reads any."""
+    small = len(data) < _SMALL
+    packer = zlib.compressobj(1, wbits=13 if small else 15, memLevel=6 if small else 8)
+    return packer.compress(data) + packer.flush()
+
+
+_WINDOW = 1 << 20  # bytes of a pack that are mapped at once
+
 
 def tree_rows(data: bytes) -> Iterator[tuple[str, str, str]]:
     """(mode, name, id) of each entry of a tree; bytes of a name that are no UTF-8 are surrogates."""
@@ -51,10 +64,16 @@ class Objects:
         path = self.path(oid)
         if os.path.exists(path):
             return oid
-        packed = zlib.compress(b"%s %d\0" % (kind.encode(), len(data)) + data, 1)
-        disk.make_folder(os.path.dirname(path), self.fsync)
-        disk.put(path, packed, 0o400, self.fsync, lambda: temporary(self.directory))
+        packed = _deflated(b"%s %d\0" % (kind.encode(), len(data)) + data)
+        try:
+            self._put(path, packed)
+        except FileNotFoundError:  # most of the 256 directories are soon there
+            disk.make_folder(os.path.dirname(path), self.fsync)
+            self._put(path, packed)
         return oid
+
+    def _put(self, path: str, packed: bytes) -> None:
+        disk.put(path, packed, 0o400, self.fsync, lambda: temporary(self.directory))
 
     def blob(self, data: bytes) -> str:
         """Store a blob."""
@@ -121,6 +140,9 @@ class Objects:
                 return ()
             import pygit2
 
+            # A part of a pack at a time: else all of it is mapped, and counts as our memory.
+            pygit2.settings.mwindow_size = _WINDOW
+            pygit2.settings.mwindow_mapped_limit = 8 * _WINDOW
             self._packs = pygit2.Odb(f"{self.directory}/objects")
         return self._packs
 

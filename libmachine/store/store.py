@@ -16,8 +16,8 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import orjson
 
@@ -27,11 +27,13 @@ from libmachine.record import record_bytes
 from libmachine.store import chain, keep, layout, log, rows
 from libmachine.store.index import Index
 from libmachine.store.objects import Objects, tree_entries
+from libmachine.store.tail import Tail
 
 _INLINE = 1000
 """Bytes of a case's target and metadata that the log holds itself; more becomes an object."""
-_OWN = 10_000
-"""Names of own rows that are kept before the index takes them in."""
+_MISSES = 2000
+"""Look-ups without an answer that are remembered while the index stands still."""
+Answer = TypeVar("Answer")
 
 
 class _Batch:
@@ -39,7 +41,6 @@ class _Batch:
 
     def __init__(self) -> None:
         self.rows: list[log.Row] = []
-        self.about: set[str] = set()
         self.done = False
         self.error: OSError | None = None
 
@@ -64,8 +65,8 @@ class Store:
         self._waiting = _Batch()
         self._ready = False
         self._written = False
-        self._seen = -1  # offset up to which the log is in the index or our own
-        self._own: set[str] = set()  # runs, keys and bases that rows of ours beyond the index are about
+        self._tail = Tail(self.log)
+        self._misses: set[tuple[object, str]] = set()
         if os.path.lexists(directory):
             layout.refuse_foreign(directory)
             layout.sweep(directory)
@@ -108,14 +109,14 @@ class Store:
         oid = self.blob(record_bytes(run))
         if given and len(data := canonical(given)) > _INLINE:
             parts["given"], given = self.blob(data), {}
-        self._append(rows.of_run(run, oid, base, parts, given), (oid, run["key"], base))
+        self._append(rows.of_run(run, oid, base, parts, given))
         return {**run, "id": oid}
 
     def add_scorecard(self, card: Record) -> Record:
         """Store a scorecard (a plain record) and return it with its id."""
         layout.check_name(card["machine"])
         oid = self.blob(record_bytes(card))
-        self._append(rows.of_scorecard(card, oid), (card["run"],))
+        self._append(rows.of_scorecard(card, oid))
         return {**card, "id": oid}
 
     def add_record(self, record: Record, parts: dict[str, str] | None = None) -> Record:
@@ -124,10 +125,10 @@ class Store:
         parts: name -> id of blobs that belong to it, trained weights say."""
         layout.check_name(record["machine"])
         oid = self.blob(record_bytes(record))
-        self._append(rows.of_record(record, oid, parts or {}), (oid,))
+        self._append(rows.of_record(record, oid, parts or {}))
         return {**record, "id": oid}
 
-    def _append(self, row: log.Row, about: Iterable[str]) -> None:
+    def _append(self, row: log.Row) -> None:
         """Put a row into the log, together with those that other threads have waiting.
 
         One thread writes for all, so that they share one wait for the disk.
@@ -135,7 +136,6 @@ class Store:
         with self._lock:
             batch = self._waiting
             batch.rows.append(row)
-            batch.about.update(about)
         with self._log_lock:
             if batch.error is not None:
                 raise batch.error
@@ -151,9 +151,8 @@ class Store:
             batch.done = True
             with self._lock:
                 self._written = True
-                self._own |= batch.about
-                if start == self._seen:
-                    self._seen = end
+                if self._index is not None:
+                    self._tail.add(start, end, batch.rows)
 
     # reading -----------------------------------------------------------------------------
 
@@ -166,58 +165,57 @@ class Store:
                     raise MachineError(f"no store at '{self.directory}' yet; machine-run makes it")
                 self._index = Index(self.directory)
             self._index.catch_up()
-            self._seen = self._index.offset
-            self._own.clear()
+            self._tail.restart(self._index.offset)
+            self._misses.clear()
             return self._index
-
-    def _index_for(self, name: str) -> Index | None:
-        """The index as far as it matters for a run, key or base: rows that this process alone has
-        added need no look, but for what they are about. None if there is nothing to look up."""
-        size = log.size(self.log)
-        known = self._index is not None and size == self._seen and len(self._own) < _OWN
-        if not known or name in self._own:
-            return self.index if size else None
-        return self._index
 
     def has_records(self) -> bool:
         """Is there anything to look up?"""
         return log.size(self.log) > 0
 
+    def _ask(self, question: Callable[[Index, str], Answer], name: str, nothing: Answer) -> Answer:
+        """What the index answers about a run, key or base, up to date as far as that matters for it.
+        nothing: the answer where there is none, which is not looked up twice."""
+        with self._lock:
+            if self._index is None:
+                return question(self.index, name) if self.has_records() else nothing
+            if not self._tail.read() or self._tail.is_about(name):
+                return question(self.index, name)
+            if (question, name) in self._misses:
+                return nothing
+            answer = question(self._index, name)
+            if answer == nothing:
+                if len(self._misses) == _MISSES:
+                    self._misses.clear()
+                self._misses.add((question, name))
+            return answer
+
     def stored_answer(self, key: str) -> dict[str, Any] | None:
         """The row of the newest answer under a key, or None."""
-        with self._lock:
-            index = self._index_for(key)
-            return index.by_key(key) if index else None
+        return self._ask(Index.by_key, key, None)
 
     def last_trial(self, base: str) -> int:
         """The highest trial stored under a base, 0 if none."""
-        with self._lock:
-            index = self._index_for(base)
-            return index.last_trial(base) if index else 0
+        return self._ask(Index.last_trial, base, 0)
 
     def knows_run(self, oid: str) -> bool:
         """Does the log say that this id is a run?"""
         with self._lock:
-            index = self._index_for(oid)
-            return index is not None and index.run(oid) is not None
+            if self._index is not None and self._tail.read() and self._tail.has_run(oid):
+                return True
+            return self._ask(Index.has_run, oid, False)
 
     def newest_scorecard(self, run: str) -> dict[str, Any] | None:
         """Id, rubric, score and passed of a run's newest scorecard by its graders, or None."""
-        with self._lock:
-            index = self._index_for(run)
-            return index.scorecard(run) if index else None
+        return self._ask(Index.scorecard, run, None)
 
     def scorecards(self, run: str) -> list[str]:
         """Ids of all scorecards of a run by its graders, newest first."""
-        with self._lock:
-            index = self._index_for(run)
-            return index.scorecards(run) if index else []
+        return self._ask(Index.scorecards, run, [])
 
     def marks(self, run: str) -> list[str]:
         """Ids of the scorecards of a run that are people's, newest first."""
-        with self._lock:
-            index = self._index_for(run)
-            return index.scorecards(run, person=True) if index else []
+        return self._ask(Index.marks, run, [])
 
     def read_blob(self, oid: str) -> bytes:
         """The bytes of a blob. Raises MachineError if it is not here or damaged."""
@@ -236,15 +234,14 @@ class Store:
         return self.read_blob(entries[name])
 
     def load_run(self, row: dict[str, Any], scorecard: bool = True) -> Record:
-        """The whole record of a run from its index row, with its case as given and its newest scorecard."""
+        """The whole record of a run from its index row, with its case as given and the row's scorecard."""
         run = self.load_record(row["id"], "run")
         given = row["given"]
         if "given" in row["parts"]:
             given = orjson.loads(self.read_blob(row["parts"]["given"]))
         run["case"] = {**run["case"], "id": row["case_id"], **given}
-        newest = self.newest_scorecard(row["id"]) if scorecard else None
-        if newest:
-            run["scorecard"] = self.load_scorecard(newest["id"])
+        if scorecard and row["scorecard"]:
+            run["scorecard"] = self.load_scorecard(row["scorecard"]["id"])
         return run
 
     def load_scorecard(self, oid: str) -> Record:

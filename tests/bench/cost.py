@@ -1,11 +1,13 @@
 """What the tools cost: CPU, memory and bytes, each beside something plain measured in the same run.
 
-    tests/bench/run [help|pipe|select|memory]...
+    tests/bench/run [help|pipe|select|memory|store|peers]...      (no word: the first four)
 
 help     CPU of `--help` of each command, as a multiple of `python -c pass`
 pipe     1,000 echo runs through run | grade | select, beside a bare loop that parses and writes the same
 select   machine-select over JSONL, beside `grep -c` and `jq -c .`
 memory   peak memory at 10,000 runs of as many cases against 1,000 (`--best 2` holds what it may print)
+store    four questions to a store of 100,000 runs, beside the start-up of the same command
+peers    the same job in Inspect AI and promptfoo, which it installs (see peers.py)
 
 CPU is user + system of a process and what it waited for (wait4). The ratios are what a busy machine
 leaves standing; things compared take turns. This process stays small: a child's peak begins at ours.
@@ -30,6 +32,8 @@ from typing import IO, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = str(ROOT / ".venv/bin/python")
 RUNS = 1000
+STORED = 100_000
+STORE_ROUNDS = 5
 HELP_ROUNDS = 15
 PIPE_ROUNDS = 3
 BIG_MB, PART_MB = 200, 40
@@ -80,7 +84,11 @@ class Cost(NamedTuple):
 
 
 def measure(
-    commands: Sequence[Sequence[str]], stdin: IO[bytes] | int, stdout: IO[bytes] | int, **variables: str
+    commands: Sequence[Sequence[str]],
+    stdin: IO[bytes] | int,
+    stdout: IO[bytes] | int,
+    cwd: Path | None = None,
+    **variables: str,
 ) -> list[Cost]:
     """Run a pipeline; what each of its processes took. Exits if one fails."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MACHINE_", "GIT_"))}
@@ -91,7 +99,7 @@ def measure(
     for number, command in enumerate(commands):
         last = number == len(commands) - 1
         out = stdout if last else subprocess.PIPE
-        child = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=talk, env=env)
+        child = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=talk, env=env, cwd=cwd)
         if number and not isinstance(stdin, int):
             stdin.close()
         stdin = child.stdout or subprocess.DEVNULL
@@ -292,12 +300,66 @@ def bench_memory() -> None:
     table(rows)
 
 
+def bench_store() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="machine-bench-"))
+    atexit.register(shutil.rmtree, folder)
+    script, place = str(ROOT / "tests/bench/generate.py"), str(folder / "big")
+    made = measure([[PYTHON, script, place, str(STORED)]], subprocess.DEVNULL, subprocess.DEVNULL)[0]
+    where = ["-C", place]
+    first = measure([["machine-runs", *where, "--last", "1"]], subprocess.DEVNULL, subprocess.DEVNULL)[0]
+    oid = subprocess.run(
+        [f"{ROOT}/bin/machine-runs", *where, "m3", "--brief", "--last", "1"], capture_output=True, check=True
+    ).stdout
+    starts = {"machine-runs": ["machine-runs", "--help"], "machine-show": ["machine-show", "--help"]}
+    questions = {
+        "one machine's runs, with scores": ["machine-runs", *where, "m3", "--brief"],
+        "the best 2 of each of its cases, whole": ["machine-runs", *where, "m3", "--best", "2"],
+        "the best 2 of every case": ["machine-runs", *where, "--best", "2", "--brief"],
+        "one run by its id": ["machine-show", *where, json.loads(oid)["id"]],
+        "all that fail": ["machine-runs", *where, "--failing", "--brief"],
+        "one machine's runs, whole": ["machine-runs", *where, "m3"],
+    }
+    costs: dict[str, list[Cost]] = {name: [] for name in (*starts, *questions)}
+    lines = {}
+    for _ in range(STORE_ROUNDS):
+        for name, command in (starts | questions).items():
+            with tempfile.TemporaryFile() as out:
+                costs[name].append(measure([command], subprocess.DEVNULL, out)[0])
+                out.seek(0)
+                lines[name] = sum(1 for _ in out)
+    rows = [[f"{STORED} runs", "lines", "CPU ms", "after start-up", "peak MB", "aim"]]
+    rows.append(["made", "", f"{1000 * made.cpu:.0f}", "", f"{made.peak:.0f}", ""])
+    rows.append(["index from nothing", "1", f"{1000 * first.cpu:.0f}", "", f"{first.peak:.0f}", ""])
+    for name, command in (starts | questions).items():
+        cpu, peak = median([c.cpu for c in costs[name]]), max(c.peak for c in costs[name])
+        after = 1000 * (cpu - median([c.cpu for c in costs[command[0]]]))
+        told = [
+            f"{after:.0f}",
+            f"{peak:.0f}",
+            mark(after, 300) if "whole" not in name or "best" in name else "",
+        ]
+        rows.append(
+            [name, str(lines[name]), f"{1000 * cpu:.0f}", *(told if name in questions else ["", "", ""])]
+        )
+    table(rows)
+
+
+def bench_peers() -> None:
+    from peers import main as compared
+
+    compared()
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "help": bench_help,
     "pipe": bench_pipe,
     "select": bench_select,
     "memory": bench_memory,
+    "store": bench_store,
+    "peers": bench_peers,
 }
+ALONE = ("store", "peers")
+"""Parts that take minutes, or install something: done only when named."""
 
 
 def main() -> int:
@@ -306,7 +368,7 @@ def main() -> int:
         print(f"usage: tests/bench/run [{'|'.join(PARTS)}]...; no part '{unknown[0]}'", file=sys.stderr)
         return 129
     started = time.monotonic()
-    for name in words or PARTS:
+    for name in words or (name for name in PARTS if name not in ALONE):
         PARTS[name]()
         print(flush=True)
     load = os.getloadavg()[0]

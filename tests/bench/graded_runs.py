@@ -58,19 +58,17 @@ def trajectory(prompt: str, case_input: str) -> tuple[list[dict[str, Any]], list
     return messages, steps
 
 
-def graded_run(number: int, prompt: str) -> dict[str, Any]:
-    """The number-th run with its scorecard."""
-    case = number % 100
-    messages, steps = trajectory(prompt, f"{case} {prompt[:400]}")
+def run_of(case: dict[str, Any], number: int, prompt: str, **fields: Any) -> dict[str, Any]:
+    """A finished run of a case, as a plain record without id. number: makes it differ from others."""
+    messages, steps = trajectory(prompt, case["input"])
     run: dict[str, Any] = {
         "v": 1,
         "type": "run",
         "machine": "bench",
-        "version": f"{case % 3:040x}",
+        "version": f"{number % 3:040x}",
         "revision": {"commit": f"{7:040x}", "dirty": False},
-        "case": {"id": f"c{case}", "identity": f"{case:040x}", "input": messages[1]["content"]},
-        "split": "cases",
-        "trial": number // 100 + 1,
+        "case": {name: case[name] for name in ("id", "identity", "input", "target") if name in case},
+        "trial": 1,
         "model": "m",
         "answered": "m",
         "harness": "openai",
@@ -82,20 +80,25 @@ def graded_run(number: int, prompt: str) -> dict[str, Any]:
         "stop_reason": "stop",
         "usage": {"calls": 3, **COUNTS, "cost_usd": 0.000369},
         "steps": steps,
-        "started_at": f"2026-11-29T12:{number // 60 % 60:02}:{number % 60:02}.000Z",
+        "started_at": f"2026-11-{1 + number // 86400 % 30:02}T{number // 3600 % 24:02}:"
+        f"{number // 60 % 60:02}:{number % 60:02}.000Z",
         "duration_s": 3.75,
         "status": "ok",
         "key": f"{number:040x}",
     }
-    run = plain(run)
-    run["id"] = record_id(run)
-    score = random.choice((0, 0.5, 1))
+    plained: dict[str, Any] = plain({**run, **fields})
+    return plained
+
+
+def card_of(run: dict[str, Any], number: int) -> dict[str, Any]:
+    """A scorecard of a run that has its id, as a plain record without id."""
+    score = random.choices((0, 0.5, 1), (15, 15, 70))[0]
     grade = {"weight": 1, "reason": text(12), "score": score, "grader": "check:x@0123456789ab"}
-    card: dict[str, Any] = {
+    return {
         "v": 1,
         "type": "scorecard",
         "run": run["id"],
-        "machine": "bench",
+        "machine": run["machine"],
         "rubric": f"{3:040x}",
         "target": f"{4:040x}",
         "score": score,
@@ -104,6 +107,15 @@ def graded_run(number: int, prompt: str) -> dict[str, Any]:
         "usage": {"calls": 0, **COUNTS, "cost_usd": 0},
         "graded_at": WHEN,
     }
+
+
+def graded_run(number: int, prompt: str) -> dict[str, Any]:
+    """The number-th run with its scorecard."""
+    case = number % 100
+    case_of = {"id": f"c{case}", "identity": f"{case:040x}", "input": f"{case} {prompt[:400]}"}
+    run = run_of(case_of, number, prompt, trial=number // 100 + 1, version=f"{case % 3:040x}", split="cases")
+    run["id"] = record_id(run)
+    card = card_of(run, number)
     card["id"] = record_id(card)
     return arrange("run", {**run, "scorecard": card})
 
