@@ -10,15 +10,7 @@ from libmachine import console, env, measure, suite
 from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import Record, dump_line, now, plain
 from libmachine.cmd import _cli
-from libmachine.cmd._measure import (
-    Engines,
-    Watch,
-    cases_of,
-    no_cases,
-    refuse_ungradable,
-    warn_if_frozen,
-    with_id,
-)
+from libmachine.cmd._measure import Watch
 from libmachine.controls import control, read_references
 from libmachine.converse import runner_of
 from libmachine.converse_other import Others
@@ -27,9 +19,10 @@ from libmachine.folder import Folder
 from libmachine.grade import Grading
 from libmachine.judging import Judging
 from libmachine.load import Loaded, find, load_folder
-from libmachine.purse import Purse
+from libmachine.purse import Engines, Purse
 from libmachine.run import Runner, Settings
 from libmachine.store.store import Store
+from libmachine.suite_cases import cases_of, no_cases, refuse_ungradable, warn_if_frozen, with_id
 from libmachine.suite_report import report
 
 

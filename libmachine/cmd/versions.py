@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from libmachine.cmd import _cli
@@ -22,7 +20,8 @@ def command(workspace: str | None, name: str, log: bool, as_json: bool) -> int:
 
     from libmachine import console
     from libmachine.canon import dump_line
-    from libmachine.git import notes, refs, repository, trees
+    from libmachine.git import refs, repository
+    from libmachine.versions import versions
 
     project = _cli.project(workspace)
     repo = repository.open_repository(project.root)
@@ -40,31 +39,11 @@ def command(workspace: str | None, name: str, log: bool, as_json: bool) -> int:
             told = f"{promotion.tree[:12]}  {promotion.when[:16].replace('T', ' ')}  {console.safe(subject)}"
             output.write(dump_line(entry)) if lines else output.text(told)
         return _cli.Tally(output.stop).code(output=output)
-    live = work = None
-    if repository.head(repo) is not None and trees.commit(repo).has(name):
-        live = trees.commit(repo).version(name)
-        refs.record_version(repo, name, trees.commit(repo))
-    if not repo.bare and trees.work_tree(project.root).has(name):
-        work = trees.work_tree(project.root).version(name)
-        refs.record_version(repo, name, trees.work_tree(project.root))
-    found = refs.versions(repo, name)
-    if not found:
-        from libmachine.load import find
-
-        find(name, project.places)
-    for version in found:
-        verdicts = [v for v in notes.read(repo, version.tree) if v.get("type") == "verdict"]
-        row: dict[str, Any] = {
-            "version": version.tree,
-            "number": version.number,
-            "when": version.when,
-            "live": version.tree == live,
-            "work_tree": version.tree == work,
-            "verdicts": [v.get("decision") for v in verdicts],
-        }
+    for version in versions(project, repo, name):
+        row = {**vars(version), "verdicts": list(version.verdicts)}
         marks = [word for word in ("live", "work_tree") if row[word]]
-        told = f"v{version.number:<4} {version.tree[:12]}  {version.when[:16].replace('T', ' ')}  "
-        told += f"{', '.join(marks).replace('_', ' '):<16} {' '.join(map(str, row['verdicts']))}"
+        told = f"v{version.number:<4} {version.version[:12]}  {version.when[:16].replace('T', ' ')}  "
+        told += f"{', '.join(marks).replace('_', ' '):<16} {' '.join(version.verdicts)}"
         output.write(dump_line(row)) if lines else output.text(console.safe(told).rstrip())
     return _cli.Tally(output.stop).code(output=output)
 
