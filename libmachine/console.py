@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from libmachine import env
 
@@ -99,11 +99,24 @@ def say(text: str) -> None:
     """A line of talk on stderr, without secrets. A closed or full stderr loses the talk, never the work."""
     from libmachine.redact import of_environment as redacted  # only talk needs it
 
+    text = redacted(text)
+    if _listener is not None:
+        _listener(text)
+        return
     try:
-        sys.stderr.write(redacted(text) + "\n")
+        sys.stderr.write(text + "\n")
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         pass
+
+
+_listener: Callable[[str], None] | None = None
+
+
+def talk_to(listener: Callable[[str], None] | None) -> None:
+    """Hand each line of talk to a function, and show no bars; None: to stderr, as it is at the start."""
+    global _listener
+    _listener = listener
 
 
 _product = 1
@@ -155,7 +168,7 @@ class Progress:
 
     def __init__(self, label: str, total: int | None) -> None:
         self.label, self.total, self.done = label, total, 0
-        self.shown = is_terminal(2)
+        self.shown = is_terminal(2) and _listener is None
 
     def step(self, note: str = "") -> None:
         """One more is done."""
