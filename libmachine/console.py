@@ -100,8 +100,8 @@ def say(text: str) -> None:
     from libmachine.redact import of_environment as redacted  # only talk needs it
 
     text = redacted(text)
-    if _listener is not None:
-        _listener(text)
+    if (listener := _listening()) is not None:
+        listener(text)
         return
     try:
         sys.stderr.write(text + "\n")
@@ -114,9 +114,15 @@ _listener: Callable[[str], None] | None = None
 
 
 def talk_to(listener: Callable[[str], None] | None) -> None:
-    """Hand each line of talk to a function, and show no bars; None: to stderr, as it is at the start."""
+    """Hand each line of talk to a function, and show no bars; None: to stderr, as it is at the start.
+
+    A command talks on stderr all the same, whatever the code of its machines says."""
     global _listener
     _listener = listener
+
+
+def _listening() -> Callable[[str], None] | None:
+    return _listener if _product == 1 else None
 
 
 _product = 1
@@ -168,7 +174,7 @@ class Progress:
 
     def __init__(self, label: str, total: int | None) -> None:
         self.label, self.total, self.done = label, total, 0
-        self.shown = is_terminal(2) and _listener is None
+        self.shown = is_terminal(2) and _listening() is None
 
     def step(self, note: str = "") -> None:
         """One more is done."""

@@ -45,8 +45,6 @@ __all__ = [
     "names",
 ]
 
-console.talk_to(talk)
-
 
 def load(name: str, workspace: str | None = None, **access: Any) -> Handle:
     """A machine that is a folder, by its name.
@@ -56,6 +54,7 @@ def load(name: str, workspace: str | None = None, **access: Any) -> Handle:
     concurrency: what the options of the commands are. Raises MachineError, with file and remedy, for a
     machine that is not there or would go wrong later.
     """
+    console.talk_to(talk)
     where = project.find(workspace)
     return Handle(where, loading.load(name, where.places), Access(**access))
 
@@ -84,6 +83,7 @@ def define(
     """
     from libmachine import sdk_define
 
+    console.talk_to(talk)
     where = project.find(workspace)
     inside, loaded = sdk_define.define(where, name, machine, list(cases), list(holdout))
     return Handle(inside, loaded, Access(**access), in_code=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -66,10 +67,12 @@ def define(
         try:
             for file, data in files.items():
                 _write(folder.file(file), data)
+            _forget(folder)
             loaded = load_folder(folder)
         except BaseException:
             for file, old in before.items():
                 _write(folder.file(file), old)
+            _forget(folder)
             raise
         _go_live(inside, name)
     return inside, replace(loaded, version=folder.version())
@@ -84,6 +87,13 @@ def of_code(key: str, name: str) -> Machine:
             f"'{key.partition('@')[0]}' is defined in the code of a program; only that program can run it"
         )
     return _known[key]
+
+
+def _forget(folder: Folder) -> None:
+    """Drop what was imported of a folder's machine.py: it names the code of another definition."""
+    path = folder.file("machine.py")
+    for name in [name for name, module in sys.modules.items() if getattr(module, "__file__", None) == path]:
+        del sys.modules[name]
 
 
 def _refuse_taken(project: Project, name: str) -> None:
