@@ -18,7 +18,18 @@ from typing import Any
 
 import pytest
 
-from libmachine import Machine, Workspace, check, console, errors, judge, machine, sdk_options, sdk_train
+from libmachine import (
+    Counterpart,
+    Machine,
+    Workspace,
+    check,
+    console,
+    errors,
+    judge,
+    machine,
+    sdk_options,
+    sdk_train,
+)
 from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import hash_of
 from libmachine.cmd import export as export_command
@@ -198,6 +209,25 @@ def put(text: str, workspace: Workspace) -> str:
 
 def scribe(model: str) -> Machine:
     return Machine(intent="Write.", tools=[put], model={"model": model, "harness": "scripted"})
+
+
+def test_a_conversation_is_told_turn_by_turn(project: Path) -> None:
+    words = {"desk": "How can I help?", "caller": "It is broken."}
+    models = {
+        name: {"model": rules(project / name, {"match": "", "replies": [text]}), "harness": "scripted"}
+        for name, text in words.items()
+    }
+    machine.define("caller", Machine(intent="Complain.", model=models["caller"]))
+    rule = Counterpart("caller", max_turns=2)
+    desk = machine.define("desk", Machine(intent="Help.", model=models["desk"], counterpart=rule))
+    seen = [(e.type, e.side, e.text) for e in desk.run("secretly, the fuse")]
+    both = [("message", "counterpart", words["caller"]), ("message", "machine", words["desk"])]
+    assert seen == [*both, *both, ("result", "machine", words["desk"])]
+    assert [(e.type, e.side, e.text) for e in desk.run("secretly, the fuse")] == seen, "replayed"
+    # in a session the person is the other side
+    with desk.session() as chat:
+        assert chat.send("Hello?").sync().output == words["desk"]
+        assert chat.runs[0].turns == []
 
 
 # sessions -------------------------------------------------------------------------------
@@ -485,6 +515,7 @@ def test_a_machine_in_code_has_versions_and_a_gate(project: Path) -> None:
     assert [v.live for v in changed.versions()] == [False, False, True]
     assert changed.revert().version == candidate.version
     assert git(project, "status", "--porcelain") == "", "the project's own repository is not touched"
+    assert shell(project, "machine-fsck").returncode == 0
     assert git(project, "log", "--format=%s") == "one"
 
 
