@@ -8,6 +8,7 @@ the only target. What a machine said once is never replayed in a session: its to
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,12 @@ class Session:
             if directory is not None:
                 if not directory.is_dir():
                     raise MachineError(f"no directory '{directory}' to work in")
+                place = os.path.realpath(directory)
+                if os.path.commonpath([place, os.path.realpath(runner.store.directory)]) == place:
+                    raise MachineError(
+                        f"the store is inside '{place}', where the tools would act; work in another "
+                        "directory and name the project (-C, workspace)"
+                    )
                 self.workspace = Workspace(directory.resolve())
             else:
                 room = rooms.room(runner.store, self.past.files)

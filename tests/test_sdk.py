@@ -288,6 +288,8 @@ def test_a_session_in_a_directory_of_the_user(project: Path, tmp_path: Path) -> 
     assert (here / "a.txt").read_text() == "mine", "and it stays"
     with pytest.raises(machine.MachineError, match="no directory"):
         handle.session(cwd=here / "gone")
+    with pytest.raises(machine.MachineError, match="the store is inside"):
+        handle.session(cwd=project)
     with pytest.raises(machine.MachineError, match="no session with 'say'"):
         machine.load("say").session(proceed=True)
 

@@ -12,6 +12,7 @@ from libmachine import console, env, jsonl
 from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import read_case
 from libmachine.cmd import _cli
+from libmachine.cmd._session import Talk
 from libmachine.cmd._show import card
 from libmachine.converse import runner_of
 from libmachine.converse_other import Others
@@ -34,7 +35,10 @@ def main(
     """Run, print, count, and say what it came to."""
     if text is not None and cases is not None:
         raise UsageError("TEXT and --cases are two sources; give one")
-    if text is None and cases is None:
+    talk = text is None and cases is None and not (as_json or options["dry_run"]) and _is_person()
+    if options["proceed"] and not talk:
+        raise UsageError("--continue is for a session: NAME alone, on a terminal")
+    if text is None and cases is None and not talk:
         _cli.refuse_terminal("cases", "give TEXT, --cases FILE, or '< cases.jsonl'")
     project = _cli.project(workspace)
     machine = load(name, project.places)
@@ -45,7 +49,7 @@ def main(
     elif cases is not None:
         source = iter(read_cases(_cases_path(cases, machine)))
     else:
-        source = _from_stdin(tally, stop)
+        source = iter(()) if talk else _from_stdin(tally, stop)
     settings = Settings(
         sampling=_sampling(machine, options),
         limits=Limits(options["max_steps"], options["timeout"]),
@@ -65,7 +69,15 @@ def main(
     judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
     judging = Judging(judge_model, None, purse.judge)
     failure: BaseException | None = None
+    session: Talk | None = None
     try:
+        if talk:
+            # the person is the other side, and what was said once is not replayed
+            mine = Runner(machine, engine, store, replace(settings, resume=False, trials=1))
+            session = Talk(
+                project, mine, Grading(machine, judging), purse, options["evaluate"], options["proceed"]
+            )
+            return session.run()
         runner = runner_of(machine, engine, store, settings, facing)
         if options["dry_run"]:
             return _dry_run(runner, source, tally)
@@ -79,11 +91,16 @@ def main(
         raise
     finally:
         if not options["dry_run"]:
-            purse.told(printer.summary(), failure)
+            purse.told(session.summary() if session else printer.summary(), failure)
         store.close()
         engine.close()
         others.close()
         judging.close()
+
+
+def _is_person() -> bool:
+    """Does somebody sit there and read what is said?"""
+    return console.is_terminal(0) and console.is_terminal(1)
 
 
 def _as_it_is(outcome: Outcome) -> Outcome:
