@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from libmachine import sdk as machine
     from libmachine.define import Counterpart as Counterpart
     from libmachine.define import Machine as Machine
     from libmachine.define import Run as Run
@@ -26,13 +27,17 @@ __all__ = [
     "jev",
     "judge",
     "judge_panel",
+    "machine",
 ]
 _ELSEWHERE = {"Workspace": "libmachine.sandbox.workspace", "hidden_tests": "libmachine.graders.hidden"}
+_FACE = "libmachine.sdk"
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
+        if name == "machine":
+            return import_module(_FACE)
         return getattr(import_module(_ELSEWHERE.get(name, "libmachine.define")), name)
     raise AttributeError(f"module 'libmachine' has no attribute '{name}'")

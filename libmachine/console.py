@@ -151,6 +151,9 @@ def say(text: str) -> None:
     from libmachine.redact import of_environment as redacted  # only talk needs it
 
     text = redacted(text)
+    if (listener := _listening()) is not None:
+        listener(text)
+        return
     if is_terminal(2):
         room = width(2)
         text = "\n".join(
@@ -161,6 +164,21 @@ def say(text: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         pass
+
+
+_listener: Callable[[str], None] | None = None
+
+
+def talk_to(listener: Callable[[str], None] | None) -> None:
+    """Hand each line of talk to a function, and show no bars; None: to stderr, as it is at the start.
+
+    A command talks on stderr all the same, whatever the code of its machines says."""
+    global _listener
+    _listener = listener
+
+
+def _listening() -> Callable[[str], None] | None:
+    return _listener if _product == 1 else None
 
 
 _product = 1
@@ -226,7 +244,7 @@ class Progress:
         self.label, self.total, self.spent = label, total, spent
         self.done = self._before = 0
         self._began = time.monotonic()
-        self.shown = is_terminal(2)
+        self.shown = is_terminal(2) and _listening() is None
 
     def more(self, number: int) -> None:
         """So many more are to be done than was known."""

@@ -54,6 +54,12 @@ class Refused(MachineError):
     """A call that was not made because of money. Never becomes a run or a grade."""
 
 
+class CommitRefused(MachineError):
+    """The gate did not let this change through, or has not judged it; the message says which. Exit 1."""
+
+    exit_code = NO
+
+
 class ProviderError(MachineError):
     """A model endpoint failed for good, retries included: the run becomes `failed`, never a score."""
 

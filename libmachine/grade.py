@@ -8,7 +8,7 @@ not graded, a third state that enters no mean.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from libmachine import env
@@ -255,6 +255,17 @@ def known_grades(store: Store, run: Record) -> dict[str, Record]:
             if not grade.get("error"):
                 known.setdefault(grade["key"], grade)
     return known
+
+
+def due(store: Store, grading: Grading) -> Iterator[Record]:
+    """A machine's stored runs that are due for grading, oldest first: not graded as they would be today."""
+    name = grading.machine.name
+    for row in store.index.runs(name, newest_first=False) if store.has_records() else ():
+        if row["status"] == "failed":
+            continue
+        run = store.load_run(row)
+        if not is_earlier_turn(run) and not grading.is_current(grading.todays(run), run.get("scorecard")):
+            yield run
 
 
 def grade_and_store(

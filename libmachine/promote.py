@@ -11,12 +11,14 @@ import re
 import tempfile
 from collections.abc import Mapping
 
-from libmachine.canon import Record, now, plain
+from libmachine.canon import Record, canonical, loads, now, plain
 from libmachine.errors import MachineError
+from libmachine.folder import as_model
 from libmachine.git import objects, refs, repository, trees
 from libmachine.git.history import history
 from libmachine.git.place import Place
 from libmachine.git.repository import Repository
+from libmachine.store.store import Store
 
 VERDICT_TRAILER = "Machine-Verdict"
 VERSION_TRAILER = "Machine-Version"
@@ -58,6 +60,31 @@ def put_candidate(
     )
     refs.put_candidate(repo, name, record, dict(changes))
     return record
+
+
+def propose(
+    repo: Repository, store: Store, name: str, model: str | None = None, instructions: bytes | None = None
+) -> Record:
+    """Store HEAD's version with another model or other instructions as a pending candidate; its record.
+
+    Raises MachineError if HEAD has no such machine, or nothing differs.
+    """
+    base = trees.commit(repo, "HEAD")
+    if not base.has(name):
+        raise MachineError(
+            f"HEAD has no machine '{name}'; commit it first: git add machines/{name} && git commit"
+        )
+    changes: dict[str, bytes] = {}
+    if model is not None:
+        old = base.read(f"{base.prefix}/{name}/model.json")
+        before = loads(old) if old else {}
+        fields = {**(before if isinstance(before, dict) else {}), "model": model}
+        as_model(fields, "--model")
+        if fields != before:  # another order of the same fields is no other model
+            changes["model.json"] = canonical(fields) + b"\n"
+    if instructions is not None:
+        changes["instructions.md"] = instructions
+    return store.add_record(put_candidate(repo, name, changes, "propose", base))
 
 
 def newest_pending(repo: Repository, name: str, live: str | None) -> str | None:

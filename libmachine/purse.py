@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -11,6 +12,7 @@ from libmachine.budget.ledger import BudgetReached, Ledger, limit_of
 from libmachine.folder import Model
 from libmachine.harness import choose
 from libmachine.harness.base import Engine
+from libmachine.load import Loaded
 from libmachine.project import Project
 
 
@@ -59,3 +61,39 @@ class Purse:
 
             words = shlex.join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]])
             console.say(f"what was bought is stored; to go on: {words}")
+
+
+class Engines:
+    """Engines under one purse: machines that name one model share one. kind: what their calls are for."""
+
+    def __init__(
+        self,
+        purse: Purse,
+        harness: str | None = None,
+        model: str | None = None,
+        base_url: str | None = None,
+        kind: str = "run",
+    ) -> None:
+        self.kind = kind
+        self.purse, self.harness, self.model, self.base_url = purse, harness, model, base_url
+        self._open: dict[str, Engine] = {}
+
+    def of(self, machine: Loaded) -> Engine:
+        """The engine that serves a machine."""
+        key = json.dumps([self.model or machine.model.model, machine.model.harness])
+        if key not in self._open:
+            engine = choose.engine(
+                machine.model,
+                self.harness,
+                self.model,
+                self.base_url,
+                console.say,
+                self.purse.project.trained,
+            )
+            self._open[key] = self.purse.bill(engine, self.kind, machine.name)
+        return self._open[key]
+
+    def close(self) -> None:
+        """Let go of them."""
+        for engine in self._open.values():
+            engine.close()

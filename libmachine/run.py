@@ -24,7 +24,7 @@ from libmachine.record import arrange
 from libmachine.redact import of_environment as redacted
 from libmachine.redact import redactor
 from libmachine.sandbox import rooms
-from libmachine.sandbox.workspace import why_not
+from libmachine.sandbox.workspace import Workspace, why_not
 from libmachine.splits import Splits
 from libmachine.store.store import Store
 from libmachine.tools import NOTHING, Context, Tool
@@ -84,6 +84,11 @@ class Runner:
         self._trials: dict[str, int] = {}
         self.stop = threading.Event()
         """Set: begin nothing new."""
+        self.heard: Callable[[Record], None] = lambda message: None
+        """Called with each message of a run as it comes; not for one that is replayed."""
+        self.at: tuple[Workspace, str | None] | None = None
+        """A directory that tools act on as it is, with the tree of what is in it; without, each run has its
+        own with the files of its case."""
 
     def _conditions(self) -> Record:
         """What decides an answer, but for the case and the trial."""
@@ -235,10 +240,11 @@ class Runner:
                 job.trial,
                 keep,
                 context,
+                self.heard,
             )
 
         if finished is None:
-            finished, parts = in_its_room(self.store, case, self.tools, looped)
+            finished, parts = in_its_room(self.store, case, self.tools, looped, self.at)
         else:
             parts = {}
         parts |= {f"tokens.{number}": oid for number, oid in enumerate(tokens)}
@@ -263,13 +269,21 @@ class Runner:
 
 
 def in_its_room(
-    store: Store, case: Mapping[str, Any], tools: Mapping[str, Tool], looped: Callable[[Context], Record]
+    store: Store,
+    case: Mapping[str, Any],
+    tools: Mapping[str, Tool],
+    looped: Callable[[Context], Record],
+    at: tuple[Workspace, str | None] | None = None,
 ) -> tuple[Record, dict[str, str]]:
     """What the loop gives, with the trees of the case's files before and after, and those to be stored.
 
     A run has a directory of its own if a tool acts on one; without, its files stay as they came.
+    at: as Runner.at.
     """
     acts = any(tool.workspace for tool in tools.values())
+    if acts and at is not None:
+        finished = looped(Context(at[0]))
+        return _with_trees(finished, at[1], rooms.keep(store, at[0]))
     if not acts and not case.get("files"):
         return looped(NOTHING), {}
     before = store.files(redacted(case.get("files") or {}))
@@ -280,8 +294,13 @@ def in_its_room(
             after = rooms.keep(store, workspace)
     else:
         finished = looped(NOTHING)
-    trees = {"before": before} | ({"after": after} if after not in (None, before) else {})
-    return {**finished, "workspace": {"before": before, "after": after}}, trees
+    return _with_trees(finished, before, after)
+
+
+def _with_trees(finished: Record, before: str | None, after: str | None) -> tuple[Record, dict[str, str]]:
+    trees = {"before": before, "after": after if after != before else None}
+    named = {name: tree for name, tree in trees.items() if tree is not None}
+    return {**finished, "workspace": {"before": before, "after": after}}, named
 
 
 def _case_of_run(case: Mapping[str, Any], case_input: Any) -> Record:

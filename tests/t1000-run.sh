@@ -68,7 +68,7 @@ expect 129 machine-run say hi --trials 0
 expect 129 machine-run say hi --trials -1
 expect 129 machine-run say hi --no-such-option
 eq "$(lines "$out")" 0
-expect 129 script -qec "machine-run say" /dev/null
+expect 129 script -qec "machine-run say --json" /dev/null
 has "$out" "stdin is a terminal"
 
 # on a terminal: the answer for people

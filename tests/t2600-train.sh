@@ -72,6 +72,27 @@ has said "trained already"
 expect 0 machine-train brief "$@" --budget 2 -x
 has "$out" "machine-budget 2 bash -o pipefail -c 'machine-run brief"
 
+# so it is from a program, in this Python and in the other one; the candidate is the same, and refused or not alike
+cat >train.py <<'PY'
+import sys
+from libmachine import machine
+
+candidate = machine.load("brief", seed=3).train(samples=2, steps=2, trials=1, no_confirm=True)
+assert "loss a token" in candidate.format_report(), candidate.format_report()
+print(candidate.verdict["id"], candidate.version, candidate.passed)
+if not candidate.passed:
+    try:
+        sys.exit(f"committed: {candidate.commit()}")
+    except machine.CommitRefused as refusal:
+        assert "machine-commit brief --force" in str(refusal), refusal
+PY
+jq -r '"\(.verdict.id) \(.version) \(if .decision == "promote" then "True" else "False" end)"' report >wanted
+for one in "$root/.venv/bin/python" "$python"; do
+  PYTHONPATH=$root "$one" train.py >"$out" 2>"$err" || die "train.py in $one"
+  same "$out" wanted
+done
+eq "$(git status --porcelain machines; git rev-parse HEAD)" "$before"
+
 # from the store alone: what is pending is graded first
 machine-run brief "Tell me about the moon." >/dev/null 2>&1
 machine-train brief --steps 2 --trials 1 --no-confirm --seed 3 >"$out" 2>"$err"

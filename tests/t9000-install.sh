@@ -23,6 +23,8 @@ while read -r verb; do
   has "$out" "SYNOPSIS"
 done <verbs
 expect 0 machine help machine-record
+expect 0 machine help sdk
+has "$out" "from libmachine import machine"
 expect 0 machine-list
 same <(jq -r .name "$out") <(cd "$root/machines" && find . -name machine.py | sed 's|^\./||; s|/machine.py$||' | sort)
 machine-run brief --harness echo --cases cases.jsonl 2>/dev/null >runs || die run

@@ -30,9 +30,9 @@ FLOORS = {
         *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
         *("compare*", "controls", "hooks_install", "leaks"),
         *("agree*", "export*", "sft*", "train*", "versions", "optimize*", "converse*", "purse"),
-        *("cases", "intake", "interchange", "scaffold"),
+        *("cases", "intake", "interchange", "scaffold", "commit", "mark", "session"),
     ),
-    "face": ("sdk", "flows"),
+    "face": ("sdk*", "flows"),
     "cmd": ("cmd",),
 }
 HEIGHTS = {name: height for height, names in enumerate(FLOORS.values()) for name in names}

@@ -21,6 +21,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import termios
 import time
@@ -31,7 +32,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from libmachine import Workspace, define, env, errors, folder
+from libmachine import Workspace, define, env, errors, folder, machine
 from libmachine.case import CASE_FIELDS
 from libmachine.cmd import COMMANDS, Command
 from libmachine.record import VERSIONS
@@ -40,7 +41,7 @@ from libmachine.tables_reports import Field
 
 ROOT = Path(__file__).resolve().parent.parent
 MAN = ROOT / "man"
-PAGES = sorted(path.name for path in MAN.glob("machine*.[157]"))
+PAGES = sorted(path.name for path in MAN.glob("machine*.[1357]"))
 VERBS = [command.verb for command in COMMANDS]
 ORDER = [
     *("NAME", "SYNOPSIS", "DESCRIPTION", "INPUT", "OUTPUT", "ENVIRONMENT", "FILES"),
@@ -48,6 +49,7 @@ ORDER = [
 ]
 NEEDED = {
     "1": {"NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "EXAMPLES", "SEE ALSO"},
+    "3": {"NAME", "SYNOPSIS", "DESCRIPTION", "EXAMPLES", "SEE ALSO"},
     "5": {"NAME", "DESCRIPTION", "EXAMPLES", "SEE ALSO"},
     "7": {"NAME", "DESCRIPTION", "ENVIRONMENT", "FILES", "EXIT STATUS", "EXAMPLES", "SEE ALSO"},
 }
@@ -260,9 +262,9 @@ def test_dispatcher_options() -> None:
     import ast
     import inspect
 
-    from libmachine.cmd import machine
+    from libmachine.cmd.machine import dispatch
 
-    tree = ast.parse(inspect.getsource(machine.dispatch))
+    tree = ast.parse(inspect.getsource(dispatch))
     words = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     assert set(items("machine.1")) == {w for w in words if re.fullmatch(r"--?[a-z][a-z-]*", str(w))}
 
@@ -319,6 +321,11 @@ def test_machine_record_5(table: str) -> None:
     assert listed_fields("machine-record.5", table) == wanted
 
 
+def _public(kind: type) -> set[str]:
+    """What a class has for its users, its own and inherited."""
+    return {name for name in dir(kind) if name[0] != "_"}
+
+
 def test_cases_in_machine_record_5() -> None:
     assert [name for name, _ in listed_fields("machine-record.5", "case")] == list(CASE_FIELDS)
 
@@ -340,6 +347,21 @@ def test_cases_in_machine_record_5() -> None:
 def test_machine_folder_5(table: str, wanted: tuple[str, ...]) -> None:
     listed = [name for name, _ in listed_fields("machine-folder.5", table)]
     assert sorted(set(listed) - {"record"}) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    ("table", "wanted"),
+    [
+        ("machine", set(machine.__all__) & {"load", "define", "names"}),
+        ("Handle", _public(machine.Handle) | {"name"}),
+        ("Candidate", _public(machine.Candidate) | {"version", "report", "verdict"}),
+        ("Session", _public(machine.Session) | {"runs"}),
+        ("FinishedRun", {name for name in vars(machine.FinishedRun) if name[0] != "_"} | {"bought"}),
+        ("Event", set(machine.Event.__dataclass_fields__)),
+    ],
+)
+def test_machine_sdk_3(table: str, wanted: set[str]) -> None:
+    assert {name for name, _ in listed_fields("machine-sdk.3", table)} == wanted
 
 
 def test_files_of_machine_folder_5() -> None:
@@ -565,7 +587,11 @@ def test_examples(page: str, scratch: Path, home: Path) -> None:
     )
     words = ["bash", "--noprofile", "--norc", str(script)]
     limit_s = COMMANDS_TIMEOUT_S.get(page, COMMAND_TIMEOUT_S)
-    shown = as_read(on_terminal(words, project, environment(home), limit_s))
+    variables = environment(home)
+    if page.endswith(".3"):  # the reader's Python has the package
+        path = f"{Path(sys.executable).parent}:{variables['PATH']}"
+        variables |= {"PYTHONPATH": str(ROOT), "PATH": path}
+    shown = as_read(on_terminal(words, project, variables, limit_s))
     parts: list[list[str]] = [[]]
     codes: list[list[int]] = []
     for line in shown:

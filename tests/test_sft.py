@@ -21,10 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libmachine import prices
-from libmachine.cmd import _extra, _keep
 from libmachine.errors import Interrupted, MachineError, ProviderError
 from libmachine.export import Dropped
-from libmachine.sft import check, dataset, plan, service, told
+from libmachine.sft import check, dataset, elsewhere, keep, plan, service, told
 from libmachine.sft.candidate import plain_model
 from libmachine.sft.examples import Example, Rendered, digest, fitting, mean_nll, merged, shuffled
 from libmachine.sft.folder import Training, results
@@ -562,9 +561,9 @@ def test_only_checkpoints_that_end_are_asked_about(
     def never() -> str:
         raise AssertionError("nothing ends")
 
-    monkeypatch.setattr(_extra, "other", never)
+    monkeypatch.setattr(elsewhere, "other", never)
     for weights in (None, {}, ENDING, {"adapter": "0" * 40}, {**ENDING, "expires_at": None}):
-        _keep.keep({"weights": weights})
+        keep.keep({"weights": weights})
     assert capsys.readouterr().err == ""
 
 
@@ -572,14 +571,14 @@ def test_a_checkpoint_that_cannot_be_kept_is_told_and_no_more(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     candidate = {"weights": {**ENDING, "expires_at": "2026-12-06T10:00:00+00:00"}}
-    monkeypatch.setattr(_extra, "NEEDED", ("no_such_module",))
+    monkeypatch.setattr(elsewhere, "NEEDED", ("no_such_module",))
     monkeypatch.delenv("TINKER_BASE_URL", raising=False)
     script = tmp_path / "python"
     script.write_text('#!/bin/sh\n[ "$1" = -I ] || exit 7\n')
     script.chmod(0o700)
     for python, why in (("", "training needs the python package"), (str(script), "ended with 7")):
         monkeypatch.setenv("MACHINE_PYTHON", python)
-        _keep.keep(candidate)
+        keep.keep(candidate)
         told = capsys.readouterr().err
         assert "WARNING: the weights that are live now expire on 2026-12-06: " in told and why in told
         for path in ENDING.values():

@@ -15,7 +15,6 @@ from libmachine.agree_report import report
 from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import dump_line
 from libmachine.cmd import _cli
-from libmachine.cmd._measure import with_id
 from libmachine.define import is_earlier_turn
 from libmachine.errors import INTERRUPTED, NO, UNTESTABLE, MachineError, Untestable
 from libmachine.folder import Criterion
@@ -24,6 +23,7 @@ from libmachine.judging import Judging
 from libmachine.load import Loaded, load
 from libmachine.purse import Purse
 from libmachine.store.store import Store
+from libmachine.suite_cases import with_id
 
 Row = dict[str, Any]
 

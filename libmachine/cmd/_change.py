@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from libmachine import console, jsonl
 from libmachine.canon import dump_line, plain
 from libmachine.cmd import _cli
-from libmachine.cmd._git import policy_of, transport
+from libmachine.cmd._git import transport
 from libmachine.errors import NO, OK, UNTESTABLE, UsageError
 from libmachine.gate import change as gate_change
 from libmachine.gate import ranges as gate_range
 from libmachine.gate.change import Answer, Around
 from libmachine.gate.noted import Noted, fetch
+from libmachine.gate.policy import policy_of
 from libmachine.gate.proof import Policy
 from libmachine.gate.ranges import Pushed, Update
 from libmachine.gate.report import meaning

@@ -9,16 +9,7 @@ from libmachine import console, env
 from libmachine.canon import dump_line
 from libmachine.case import label
 from libmachine.cmd import _cli
-from libmachine.cmd._measure import (
-    Engines,
-    Watch,
-    cases_of,
-    no_cases,
-    refuse_foreign,
-    refuse_ungradable,
-    warn_if_frozen,
-    with_id,
-)
+from libmachine.cmd._measure import Watch
 from libmachine.compare import Sides, Terms, compare, find_base, loaded_base
 from libmachine.compare_report import report
 from libmachine.converse_other import Others
@@ -27,7 +18,15 @@ from libmachine.git import repository
 from libmachine.grade import Grading
 from libmachine.judging import Judging
 from libmachine.load import load_folder
-from libmachine.purse import Purse
+from libmachine.purse import Engines, Purse
+from libmachine.suite_cases import (
+    cases_of,
+    no_cases,
+    refuse_foreign,
+    refuse_ungradable,
+    warn_if_frozen,
+    with_id,
+)
 
 
 def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int:

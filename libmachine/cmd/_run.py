@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from libmachine import console, env, jsonl
 from libmachine.canon import Record, RecordError, dump_line
@@ -24,6 +24,10 @@ from libmachine.purse import Purse
 from libmachine.run import Outcome, Runner, Settings
 from libmachine.store.store import Store
 
+if TYPE_CHECKING:
+    from libmachine.cmd._session import Talk
+    from libmachine.grade import Grading
+
 
 def main(
     workspace: str | None, name: str, text: str | None, cases: str | None, as_json: bool, **options: Any
@@ -31,7 +35,10 @@ def main(
     """Run, print, count, and say what it came to."""
     if text is not None and cases is not None:
         raise UsageError("TEXT and --cases are two sources; give one")
-    if text is None and cases is None:
+    talk = text is None and cases is None and not (as_json or options["dry_run"]) and _is_person()
+    if options["proceed"] and not talk:
+        raise UsageError("--continue is for a session: NAME alone, on a terminal")
+    if text is None and cases is None and not talk:
         _cli.refuse_terminal("cases", "give TEXT, --cases FILE, or '< cases.jsonl'")
     project = _cli.project(workspace)
     machine = load(name, project.places)
@@ -45,7 +52,7 @@ def main(
         total = len(found) * options["trials"]
         source = iter(found)
     else:
-        source = _from_stdin(tally, stop)
+        source = iter(()) if talk else _from_stdin(tally, stop)
     settings = Settings(
         sampling=_sampling(machine, options),
         limits=Limits(options["max_steps"], options["timeout"]),
@@ -63,9 +70,18 @@ def main(
     store = project.open_store()
     progress = console.Progress("runs", total, purse.ledger.spent)
     printer = _Printer(as_json, text is not None, stop, progress)
-    evaluation = _evaluation(machine, store, options["judge_model"], purse) if options["evaluate"] else None
+    wanted = options["evaluate"] or talk
+    evaluation = _evaluation(machine, store, options["judge_model"], purse) if wanted else None
     failure: BaseException | None = None
+    session: Talk | None = None
     try:
+        if talk and evaluation:
+            from libmachine.cmd._session import Talk
+
+            # the person is the other side, and what was said once is not replayed
+            mine = Runner(machine, engine, store, replace(settings, resume=False, trials=1))
+            session = Talk(project, mine, evaluation.grading, purse, options["evaluate"], options["proceed"])
+            return session.run()
         runner = runner_of(machine, engine, store, settings, facing)
         if options["dry_run"]:
             return _dry_run(runner, source, tally)
@@ -79,12 +95,17 @@ def main(
         raise
     finally:
         if not options["dry_run"]:
-            purse.told(printer.summary(), failure)
+            purse.told(session.summary() if session else printer.summary(), failure)
         store.close()
         engine.close()
         others.close()
         if evaluation:
             evaluation.close()
+
+
+def _is_person() -> bool:
+    """Does somebody sit there and read what is said?"""
+    return console.is_terminal(0) and console.is_terminal(1)
 
 
 def _as_it_is(outcome: Outcome) -> Outcome:
@@ -96,6 +117,7 @@ class _Evaluation(NamedTuple):
 
     grade: Callable[[Outcome], Outcome]
     close: Callable[[], None]
+    grading: Grading
 
 
 def _evaluation(machine: Loaded, store: Store, judge_model: str | None, purse: Purse) -> _Evaluation:
@@ -108,7 +130,7 @@ def _evaluation(machine: Loaded, store: Store, judge_model: str | None, purse: P
     def grade(outcome: Outcome) -> Outcome:
         return replace(outcome, run=grade_and_store(grading, store, outcome.run)[0])
 
-    return _Evaluation(grade, judging.close)
+    return _Evaluation(grade, judging.close, grading)
 
 
 def _cases_path(path: str, machine: Loaded) -> str:

@@ -73,6 +73,8 @@ def _trees(what: str, record: Record) -> tuple[str, str]:
     if not trees:
         why = "had no files" if record["type"] == "run" else f"is a {record['type']}; only a run has files"
         raise MachineError(f"'{what}' {why}")
+    if trees.get("before") is None:
+        raise MachineError(f"what '{what}' worked on was too much to be kept")
     if trees.get("after") is None:
         raise MachineError(
             f"what '{what}' left was too much to be kept; its files before it are {trees['before']}"

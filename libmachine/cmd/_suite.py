@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Any
 
-from libmachine import console, env, measure, suite
+from libmachine import console, env
 from libmachine.budget.ledger import BudgetReached
-from libmachine.canon import Record, dump_line, now, plain
+from libmachine.canon import Record, dump_line, plain
 from libmachine.case import label
 from libmachine.cases import locked, mark_kept_out
 from libmachine.cmd import _cli
-from libmachine.cmd._measure import (
-    Engines,
-    Watch,
-    cases_of,
-    no_cases,
-    refuse_ungradable,
-    warn_if_frozen,
-    with_id,
-)
+from libmachine.cmd._measure import Watch
 from libmachine.controls import control, read_references
-from libmachine.converse import runner_of
-from libmachine.converse_other import Others
 from libmachine.errors import NO, OK, Untestable, UsageError
 from libmachine.folder import Folder
 from libmachine.grade import Grading
 from libmachine.judging import Judging
-from libmachine.load import Loaded, find, load_folder
+from libmachine.load import find, load_folder
 from libmachine.purse import Purse
-from libmachine.run import Runner, Settings
-from libmachine.store.store import Store
+from libmachine.suite_cases import cases_of, no_cases
 from libmachine.suite_report import report
-
-
-@dataclass
-class _Member:
-    """One machine of the suite: what it is run on, how it is graded, the runs that came of it."""
-
-    machine: Loaded
-    cases: list[Record]
-    grading: Grading
-    runs: list[Record]
+from libmachine.suite_work import Suite
 
 
 def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int:
@@ -56,24 +35,15 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
     purse = Purse(project, "suite", options["budget"], options["price_as"])
     judge_model = options["judge_model"] or env.get("MACHINE_JUDGE_MODEL")
     judging = Judging(judge_model, options["judge_effort"], purse.judge)
-    members = _members(folder, options, judging)
-    engines = Engines(purse, options["harness"], options["model"], options["base_url"])
-    others = Others(purse)
+    found = Suite(folder, options, judging)
     stop = threading.Event()
     tally = _cli.Tally(stop, options["allow_failed"])
-    total = sum(len({c["identity"] for c in m.cases}) for m in members) * options["trials"]
-    watch = Watch(f"suite {name}", total, purse, tally)
-    heads: list[Record] = []
+    watch = Watch(f"suite {name}", found.total, purse, tally)
     failure: BaseException | None = None
-    bought = 0
     store = project.open_store()
     try:
         with _cli.Interrupts(stop) as interrupts:
-            runners = [_runner(member.machine, engines, others, store, options) for member in members]
-            heads = [_head(m, runner, options) for m, runner in zip(members, runners, strict=True)]
-            for member, runner in zip(members, runners, strict=True):
-                if not stop.is_set():
-                    bought += _measure(member, runner, store, options, stop, watch)
+            found.run(purse, store, stop, watch.step)
     except BudgetReached as error:
         failure = error
     except BaseException as error:
@@ -82,100 +52,24 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
     finally:
         watch.progress.clear()
         store.close()
-        engines.close()
-        others.close()
         judging.close()
         if not isinstance(failure, BudgetReached):
-            purse.told(_summary(watch, bought, failure), failure)
+            purse.told(_summary(watch, found.bought, failure), failure)
     output = _cli.Output(threading.Event())
     if watch.runs:
-        record = _family(folder, members, heads) if options["tree"] else _record(members[0], heads[0])
+        record = found.record()
         if as_json:
             output.write(dump_line(record))
         else:
             told = watch.runs if options["verbose"] else []
             told = sorted(told, key=lambda run: (run["case"]["id"], run["trial"]))
             width = console.width()
-            names = {c["identity"]: label(c, width) for member in members for c in member.cases}
+            names = {c["identity"]: label(c, width) for member in found.members for c in member.cases}
             output.text(console.safe(report(record, width, told, options["verbose"], names)))
     if failure is not None:
-        purse.told(_summary(watch, bought, failure), failure)
+        purse.told(_summary(watch, found.bought, failure), failure)
         raise failure
     return tally.code(interrupts, output)
-
-
-def _members(folder: Folder, options: dict[str, Any], judging: Judging) -> list[_Member]:
-    """The machine, with --tree its descendants too. Raises Untestable if there is nothing to run or grade."""
-    found = []
-    for place in [folder, *folder.descendants()] if options["tree"] else [folder]:
-        cases = cases_of(place, options["on"])
-        machine = load_folder(place)
-        if cases:
-            refuse_ungradable(machine)
-        elif options["tree"]:
-            console.say(f"{place.name}: no cases, not run")
-        found.append(_Member(machine, cases, Grading(machine, judging), []))
-    if not any(member.cases for member in found):
-        raise no_cases(folder, options["on"])
-    return [member for member in found if member.cases]
-
-
-def _runner(
-    machine: Loaded, engines: Engines, others: Others, store: Store, options: dict[str, Any]
-) -> Runner:
-    sampling = machine.sampling(**{name: options[name] for name in ("temperature", "max_tokens", "effort")})
-    warn_if_frozen(sampling, options["trials"])
-    settings = Settings(sampling=sampling, seed=options["seed"], resume=options["resume"])
-    return runner_of(machine, engines.of(machine), store, settings, others.of(machine))
-
-
-def _measure(
-    member: _Member,
-    runner: Runner,
-    store: Store,
-    options: dict[str, Any],
-    stop: threading.Event,
-    watch: Watch,
-) -> int:
-    """Run and grade one machine's cases; how many runs were bought."""
-
-    def step(run: Record) -> None:
-        member.runs.append(run)
-        watch.step(run)
-
-    arms = [measure.Arm(member.machine.name, runner)]
-    trials, concurrency = options["trials"], options["concurrency"]
-    done = measure.measure(arms, member.cases, trials, member.grading, store, concurrency, stop, step)
-    return done.bought
-
-
-def _head(member: _Member, runner: Runner, options: dict[str, Any]) -> Record:
-    return {
-        "machine": member.machine.name,
-        "version": member.machine.version,
-        "revision": runner.revision,
-        "engine": [runner.engine.model, runner.engine.name],
-        "rubric": member.grading.rubric,
-        "on": options["on"],
-        "trials": options["trials"],
-    }
-
-
-def _record(member: _Member, head: Record) -> Record:
-    """The record of one machine."""
-    record = suite.suite(head, member.machine.criteria, member.cases, member.runs)
-    return with_id("suite", {**record, "measured_at": now()})
-
-
-def _family(folder: Folder, members: list[_Member], heads: list[Record]) -> Record:
-    """The record of the machine, empty if it has no cases of its own, with those of the family in it."""
-    done = [_record(member, head) for member, head in zip(members, heads, strict=True)]
-    common = suite.family([(r, m.machine.criteria, m.runs) for r, m in zip(done, members, strict=True)])
-    first = done[0]
-    if first["machine"] != folder.name:
-        head = {**heads[0], "machine": folder.name, "version": folder.version()}
-        first = {**suite.suite(head, load_folder(folder).criteria, [], []), "measured_at": now()}
-    return with_id("suite", {**first, "family": {"members": done, "criteria": common}})
 
 
 def _summary(watch: Watch, bought: int, failure: BaseException | None) -> str:

@@ -111,7 +111,7 @@ def _help(words: list[str]) -> int:
     """The page of a verb, or `SECTION NAME`."""
     verb = words[-1]
     name = verb if verb == "machine" or verb.startswith("machine-") else f"machine-{verb}"
-    for section in (words[0],) if len(words) > 1 else ("1", "5", "7"):
+    for section in (words[0],) if len(words) > 1 else ("1", "3", "5", "7"):
         for folder in _man_folders():
             page = f"{folder}/{name}.{section}"
             if os.path.exists(page):
@@ -125,7 +125,7 @@ def _man_folders() -> list[str]:
 
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     share = os.path.join(sysconfig.get_path("data"), "share", "man")
-    return [f"{checkout}/man", *(f"{share}/man{section}" for section in "157")]
+    return [f"{checkout}/man", *(f"{share}/man{section}" for section in "1357")]
 
 
 def _page(page: str) -> int:

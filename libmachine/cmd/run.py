@@ -50,10 +50,12 @@ from libmachine.cmd import _cli
 )
 @click.option("--strict", is_flag=True, help="Stop at the first failed run or bad line.")
 @click.option("--eval", "evaluate", is_flag=True, help="Grade each run as it finishes.")
+@click.option("--continue", "proceed", is_flag=True, help="Go on with the last session.")
 @click.option("--judge-model", metavar="ID", help="With --eval: model of the judges that name none.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines on a terminal too.")
 def command(**options: Any) -> int:
-    """Run machine NAME on TEXT, or on the cases on stdin, and print the runs."""
+    """Run machine NAME on TEXT, or on the cases on stdin, and print the runs; NAME alone on a terminal opens
+    a session."""
     from libmachine.cmd import _run
 
     return _run.main(**options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from libmachine.cmd import _cli
@@ -22,7 +20,8 @@ def command(workspace: str | None, name: str, log: bool, as_json: bool) -> int:
 
     from libmachine import console
     from libmachine.canon import dump_line
-    from libmachine.git import notes, refs, repository, trees
+    from libmachine.git import refs, repository
+    from libmachine.versions import versions
 
     project = _cli.project(workspace)
     repo = repository.open_repository(project.root)
@@ -45,33 +44,13 @@ def command(workspace: str | None, name: str, log: bool, as_json: bool) -> int:
         if not lines and len(table) > 1:
             output.text(console.table(table, console.width()).rstrip("\n"))
         return _cli.Tally(output.stop).code(output=output)
-    live = work = None
-    if repository.head(repo) is not None and trees.commit(repo).has(name):
-        live = trees.commit(repo).version(name)
-        refs.record_version(repo, name, trees.commit(repo))
-    if not repo.bare and trees.work_tree(project.root).has(name):
-        work = trees.work_tree(project.root).version(name)
-        refs.record_version(repo, name, trees.work_tree(project.root))
-    found = refs.versions(repo, name)
-    if not found:
-        from libmachine.load import find
-
-        find(name, project.places)
     table = [["", "version", "recorded", "is", "verdicts"]]
-    for version in found:
-        verdicts = [v for v in notes.read(repo, version.tree) if v.get("type") == "verdict"]
-        row: dict[str, Any] = {
-            "version": version.tree,
-            "number": version.number,
-            "when": version.when,
-            "live": version.tree == live,
-            "work_tree": version.tree == work,
-            "verdicts": [v.get("decision") for v in verdicts],
-        }
+    for version in versions(project, repo, name):
+        row = {**vars(version), "verdicts": list(version.verdicts)}
         marks = ", ".join(word.replace("_", " ") for word in ("live", "work_tree") if row[word])
-        told = console.safe(", ".join(map(str, row["verdicts"])))
+        told = console.safe(", ".join(version.verdicts))
         when = version.when[:16].replace("T", " ")
-        table.append([f"v{version.number}", version.tree[:12], when, marks, told])
+        table.append([f"v{version.number}", version.version[:12], when, marks, told])
         if lines:
             output.write(dump_line(row))
     if not lines:

@@ -49,12 +49,14 @@ def run(
     trial: int,
     keep_tokens: Callable[[dict[str, Any]], str] | None = None,
     context: Context = NOTHING,
+    heard: Callable[[Message], None] = lambda message: None,
 ) -> Record:
     """Run one case and return the fields of a run that the loop decides.
 
     Never raises for what an engine or a tool does: that becomes `status` and `error`.
     keep_tokens: stores a step's token ids and log-probabilities, returns their blob id.
-    context: what the tools act on.
+    context: what the tools act on. heard: called with each message as it comes: the model's, and the
+    results of tools.
     """
     messages: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
     messages += [dict(message) for message in as_messages(case["input"])]
@@ -85,6 +87,7 @@ def run(
             break
         deadline += completion.waited_s
         messages.append(message)
+        heard(message)
         step = _step(completion, len(messages) - 1, step_at, time.monotonic() - step_started)
         if completion.tokens is not None and keep_tokens is not None:
             step["tokens"] = keep_tokens(completion.tokens)
@@ -96,6 +99,7 @@ def run(
         for call in calls:
             outcome = _use(call, tools, replace(context, deadline=deadline))
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": outcome.content})
+            heard(messages[-1])
             step["tools"].append(_tool_use(call, outcome))
     finished: Record = {
         "messages": messages,

@@ -131,6 +131,10 @@ def _compare(directory: str, beside: str) -> str | None:
     return None
 
 
+_SHUT_ABOVE = ("tmp/", "defined/")
+"""Below these the folder itself is shut, and what git writes has git's modes."""
+
+
 def _modes(directory: str) -> Iterator[Finding]:
     for path in [directory, *walk(directory)]:
         try:
@@ -138,7 +142,7 @@ def _modes(directory: str) -> Iterator[Finding]:
         except FileNotFoundError:
             continue
         place = os.path.relpath(path, directory)
-        if mode & 0o077 and not os.path.islink(path) and not place.startswith("tmp/"):
+        if mode & 0o077 and not os.path.islink(path) and not place.startswith(_SHUT_ABOVE):
             yield Finding(
                 "mode-open", f"'{place}' may be used by others (mode {mode & 0o777:o})", place=place
             )
