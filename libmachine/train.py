@@ -122,7 +122,13 @@ def _sampled(
     if not cases:
         raise MachineError(f"'{machine.name}' has no cases; write {machine.folder.file('cases.jsonl')}")
     engine = purse.bill(
-        choose.engine(machine.model, options["harness"], progress=console.say, trained=project.trained),
+        choose.engine(
+            machine.model,
+            options["harness"],
+            progress=console.say,
+            trained=project.trained,
+            store=project.store,
+        ),
         "run",
         machine.name,
     )

@@ -75,6 +75,7 @@ class Engines:
                 self.base_url,
                 console.say,
                 self.purse.project.trained,
+                store=self.purse.project.store,
             )
             self._open[key] = self.purse.bill(engine, "run", machine.name)
         return self._open[key]
