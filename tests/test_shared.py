@@ -133,7 +133,10 @@ def test_failures_are_the_same(store: Path) -> None:
     served.close()
 
 
-def test_commands_have_the_same_key_and_the_same_tokens(store: Path, tmp_path: Path) -> None:
+def test_commands_have_the_same_key_and_the_same_tokens(tmp_path: Path) -> None:
+    store = tmp_path / "store"  # a server of its own, that was asked nothing else: see machine-tinkerd(1)
+    layout.create(str(store))
+    start(store)
     project = tmp_path / "project"
     (project / "machines/say").mkdir(parents=True)
     (project / "machines/say/machine.py").write_text(
@@ -159,11 +162,9 @@ def test_commands_have_the_same_key_and_the_same_tokens(store: Path, tmp_path: P
         sampled.append(loads(Store(str(directory)).read_blob(found[-1]["steps"][0]["tokens"])))
     for name in ("key", "harness", "model", "answered", "output", "messages", "status", "sampling"):
         assert found[0][name] == found[1][name] == found[2][name], name
-    ids = [(tokens["prompt"], tokens["completion"]) for tokens in sampled]
-    assert ids[0] == ids[1] == ids[2]
-    # what of a prompt was cached already moves the last digits, here as within one process
-    for values in zip(*(tokens["logprobs"] for tokens in sampled), strict=True):
-        assert max(values) - min(values) < 0.05, values
+    assert [len(tokens["completion"]) for tokens in sampled] == [12, 12, 12]
+    assert sampled[0] == sampled[1] == sampled[2]
+    assert daemon.stop(str(store))
 
 
 def test_no_server_where_none_is_wanted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,12 +220,12 @@ def test_training_is_refused_by_name(store: Path) -> None:
     assert (future["category"], "libmachine[sft]" in future["error"]) == ("user", True)
 
 
-def in_flight(engine: LocalEngine, found: list[Any]) -> threading.Thread:
+def in_flight(engine: LocalEngine, found: list[Any], request: Request = LONG) -> threading.Thread:
     """A thread with a long call that the server is computing."""
 
     def work() -> None:
         try:
-            found.append(engine.complete(LONG))
+            found.append(engine.complete(request))
         except Exception as error:
             found.append(error)
 
@@ -269,3 +270,14 @@ def test_a_server_that_is_stopped_finishes_what_it_computes(tmp_path: Path, long
     assert engine.complete(ask(max_tokens=1)).completion_tokens == 1
     assert is_here(engine)
     engine.close()
+
+
+def test_an_answer_that_nobody_waits_for_is_given_up(tmp_path: Path) -> None:
+    start(tmp_path)
+    engine, found = by_server(tmp_path), []  # type: ignore[var-annotated]
+    endless = ask("Hi!", max_tokens=8000, temperature=5.0)
+    thread = in_flight(engine, found, endless)
+    engine.close()
+    thread.join(WAIT_S)
+    assert [str(error) for error in found] == ["the local model was closed"]
+    assert daemon.stop(str(tmp_path)), "it ends what it computes first: 8000 tokens, if that went on"

@@ -178,6 +178,8 @@ class LocalEngine:
         host = self._host
         asked = time.monotonic()
         with turns.turn(lock, WAIT_S, host.closed), host.slots:
+            if request.given_up is not None and request.given_up.is_set():
+                raise ProviderError("nobody waits for this answer any more")
             server = host.started()
             waited = time.monotonic() - asked
             deadline = time.monotonic() + request.timeout_s
@@ -191,7 +193,7 @@ class LocalEngine:
             body = _body(prompt, request.sampling, room)
             if self._scales:
                 body["lora"] = self._scales
-            answer = server.call("/completion", body, deadline - time.monotonic())
+            answer = server.call("/completion", body, deadline - time.monotonic(), request.given_up)
         completion = self._completion(request, prompt, answer)
         completion.waited_s = waited
         return completion

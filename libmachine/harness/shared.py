@@ -9,6 +9,7 @@ why there is none. Whatever is wrong with the server itself is Gone, and the cal
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import http.client
 import json
@@ -80,7 +81,7 @@ class Server:
     def __init__(self, store: str, engine: str) -> None:
         self._place = folder(store, engine)
         self._lock = threading.Lock()
-        self._open: set[http.client.HTTPConnection] = set()
+        self._open: set[socket.socket] = set()
         self._closed = False
 
     def complete(
@@ -114,23 +115,23 @@ class Server:
         with self._lock:
             self._closed = True
             waiting = list(self._open)
-        for connection in waiting:
-            try:
-                if connection.sock is not None:
-                    connection.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        for connected in waiting:
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
 
     def _ask(self, body: Record) -> Record:
         runtime = read_runtime(self._place)
         if runtime is None or not is_locked(os.path.join(self._place, "lock")):
             raise Gone("no server runs in this store")
         connection = http.client.HTTPConnection("127.0.0.1", runtime["port"], timeout=SILENCE_S)
-        with self._lock:
-            if self._closed:
-                raise ProviderError("the local model was closed")
-            self._open.add(connection)
+        connected = None
         try:
+            connection.connect()
+            connected = connection.sock  # the connection forgets it when the answer ends with it
+            with self._lock:
+                self._open.add(connected)
+            if self._closed:
+                raise OSError
             sent = json.dumps(body).encode("utf-8")  # ASCII: lone surrogates travel as escapes
             headers = {"X-API-Key": str(runtime["key"]), "Content-Type": "application/json"}
             connection.request("POST", PATH, sent, headers)
@@ -143,8 +144,10 @@ class Server:
                 raise ProviderError("the local model was closed") from None
             raise Gone(f"the server does not answer: {type(error).__name__}") from None
         finally:
-            with self._lock:
-                self._open.discard(connection)
+            if connected is not None:
+                with self._lock:
+                    self._open.discard(connected)
+                connected.close()
             connection.close()
 
 

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from libmachine.canon import Record
@@ -98,8 +98,10 @@ class Chat:
             raise Refusal(str(error), "server", 501) from None
 
     def _events(self, request: chat_wire.Asked) -> Generator[bytes, None, None]:
+        given_up = threading.Event()
+        request = request._replace(request=replace(request.request, given_up=given_up))
         try:
-            completion = yield from _beating(lambda: self._answered(request), b": waiting\n\n")
+            completion = yield from _beating(lambda: self._answered(request), b": waiting\n\n", given_up)
         except Exception as error:
             yield chat_wire.event(refusal(error))
         else:
@@ -120,14 +122,19 @@ class Chat:
                 Sampling(**body["sampling"]),
                 float(body["timeout_s"]),
                 step=body["step"],
+                given_up=threading.Event(),
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Refusal(f"no request of ours: {type(error).__name__}: {error}") from None
-        return Stream(LINES, self._lines(lambda: self._complete(model_id, beside, request, expected)))
+        return Stream(
+            LINES, self._lines(lambda: self._complete(model_id, beside, request, expected), request.given_up)
+        )
 
-    def _lines(self, work: Callable[[], Completion]) -> Generator[bytes, None, None]:
+    def _lines(
+        self, work: Callable[[], Completion], given_up: threading.Event | None
+    ) -> Generator[bytes, None, None]:
         try:
-            completion = yield from _beating(work, b"{}\n")
+            completion = yield from _beating(work, b"{}\n", given_up)
         except Exception as error:
             yield json.dumps({"error": self._kind(error), "message": str(error)}).encode() + b"\n"
         else:
@@ -177,8 +184,12 @@ def refusal(error: Exception) -> Record:
     return chat_wire.failure(f"bug: {type(error).__name__}: {error}", 500)
 
 
-def _beating(work: Callable[[], Completion], beat: bytes) -> Generator[bytes, None, Completion]:
-    """Beats until the work is done, in a thread of its own; then what it came to, or its error."""
+def _beating(
+    work: Callable[[], Completion], beat: bytes, given_up: threading.Event | None
+) -> Generator[bytes, None, Completion]:
+    """Beats until the work is done, in a thread of its own; then what it came to, or its error.
+
+    given_up: set if nobody takes a beat, as the client is gone."""
     done = threading.Event()
     found: list[Any] = []
 
@@ -191,8 +202,12 @@ def _beating(work: Callable[[], Completion], beat: bytes) -> Generator[bytes, No
             done.set()
 
     threading.Thread(target=run, name="tinkerd-chat", daemon=True).start()
-    while not done.wait(BEAT_S):
-        yield beat
+    try:
+        while not done.wait(BEAT_S):
+            yield beat
+    finally:
+        if given_up is not None:
+            given_up.set()
     if isinstance(found[0], BaseException):
         raise found[0]
     completion: Completion = found[0]
