@@ -33,7 +33,9 @@ class Others:
             except MachineError as error:
                 raise MachineError(f"counterpart of '{machine.name}': {error}") from None
             model = env.get("MACHINE_COUNTERPART_MODEL")
-            engine = choose.engine(other.model, None, model, None, console.say, project.trained)
+            engine = choose.engine(
+                other.model, None, model, None, console.say, project.trained, store=project.store
+            )
             self._facing[rule.machine] = Facing(rule, other, self.purse.bill(engine, "run", other.name))
         known = self._facing[rule.machine]
         return Facing(rule, known.machine, known.engine)

@@ -32,17 +32,25 @@ class Project:
         """The GGUF file of a locally trained adapter, by the id of the tree in the store that holds it.
 
         Raises MachineError if the store does not have it."""
-        if not re.fullmatch("[0-9a-f]{40}", adapter):
-            raise MachineError(f"'{adapter}' is no id of an adapter; it has 40 hex digits")
-        path = f"{env.cache_dir()}/adapters/{adapter}.gguf"
+        path = f"{env.cache_dir()}/adapters/{_adapter(adapter)}.gguf"
         if not os.path.exists(path):
-            data = self.open_store().read_file(adapter, "adapter.gguf")
+            data = self.trained_file(adapter, "adapter.gguf")
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             temporary = f"{path}.{os.getpid()}.tmp"
             with open(temporary, "wb") as file:
                 file.write(data)
             os.rename(temporary, path)
         return path
+
+    def trained_file(self, adapter: str, name: str) -> bytes:
+        """A file of the tree in the store that holds a locally trained adapter. Raises MachineError."""
+        return self.open_store().read_file(_adapter(adapter), name)
+
+
+def _adapter(adapter: str) -> str:
+    if not re.fullmatch("[0-9a-f]{40}", adapter):
+        raise MachineError(f"'{adapter}' is no id of an adapter; it has 40 hex digits")
+    return adapter
 
 
 def _sweep(store: str) -> None:

@@ -51,7 +51,8 @@ class Purse:
             engine = jev.JevEngine(model, env.get("TYPESAFE_BASE_URL"), env.get("TYPESAFE_API_KEY"))
             engine.needs_usage = self.ledger.is_limited() and price_of(engine, None) != prices.FREE
             return self.bill(engine, "judge")
-        return self.bill(choose.engine(Model(model), progress=console.say), "judge")
+        served = choose.engine(Model(model), progress=console.say, store=self.project.store)
+        return self.bill(served, "judge")
 
     def told(self, summary: str, failure: BaseException | None = None) -> None:
         """What a command came to and spent, on stderr, also when it failed; and how to go on after that."""
@@ -89,6 +90,7 @@ class Engines:
                 self.base_url,
                 console.say,
                 self.purse.project.trained,
+                store=self.purse.project.store,
             )
             self._open[key] = self.purse.bill(engine, self.kind, machine.name)
         return self._open[key]

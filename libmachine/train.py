@@ -125,7 +125,13 @@ def _sampled(
     if not cases:
         raise MachineError(f"'{machine.name}' has no cases; write {machine.folder.file('cases.jsonl')}")
     engine = purse.bill(
-        choose.engine(machine.model, options["harness"], progress=console.say, trained=project.trained),
+        choose.engine(
+            machine.model,
+            options["harness"],
+            progress=console.say,
+            trained=project.trained,
+            store=project.store,
+        ),
         "run",
         machine.name,
     )

@@ -38,7 +38,7 @@ COMMANDS = (
     Command("revert", "porcelain", "make an earlier version live again"),
     Command("sync", "porcelain", "share versions and verdicts with a remote"),
     Command("budget", "porcelain", "run a command under one budget"),
-    Command("tinkerd", "porcelain", "train the local model for clients of the Tinker protocol"),
+    Command("tinkerd", "porcelain", "serve and train the local model, for clients of OpenAI and Tinker"),
     Command("new", "porcelain", "make the folder of a new machine"),
     Command("cases", "porcelain", "bring cases in and split them for practice and exam"),
     Command("init", "porcelain", "make a project and its store"),

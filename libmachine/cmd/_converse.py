@@ -37,7 +37,13 @@ def main(workspace: str | None, name: str, case: str | None, as_json: bool, **op
     facing = others.of(machine)
     assert facing is not None
     engine = choose.engine(
-        machine.model, options["harness"], options["model"], options["base_url"], console.say, project.trained
+        machine.model,
+        options["harness"],
+        options["model"],
+        options["base_url"],
+        console.say,
+        project.trained,
+        store=project.store,
     )
     engine = purse.bill(engine, "run", machine.name)
     sampling = machine.sampling(**{n: options[n] for n in ("temperature", "max_tokens", "effort")})

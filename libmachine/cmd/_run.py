@@ -62,7 +62,13 @@ def main(
     )
     purse = Purse(project, "run", options["budget"], options["price_as"])
     engine = choose.engine(
-        machine.model, options["harness"], options["model"], options["base_url"], console.say, project.trained
+        machine.model,
+        options["harness"],
+        options["model"],
+        options["base_url"],
+        console.say,
+        project.trained,
+        store=project.store,
     )
     engine = purse.bill(engine, "run", machine.name)
     others = Others(purse)

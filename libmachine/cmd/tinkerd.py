@@ -1,4 +1,4 @@
-"""machine-tinkerd: train the local model for clients of the Tinker protocol."""
+"""machine-tinkerd: serve and train the local model, for clients of OpenAI and Tinker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from libmachine.cmd import _cli
 @click.option("--stop", is_flag=True, help="Stop the server that runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record with --status.")
 def command(**options: Any) -> int:
-    """Serve the Tinker protocol on 127.0.0.1 until nobody asks any more."""
+    """Serve chat and training on 127.0.0.1 until nobody asks any more."""
     from libmachine.cmd import _tinkerd
 
     return _tinkerd.main(**options)

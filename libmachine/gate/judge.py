@@ -66,6 +66,7 @@ def judge(
             progress=console.say,
             trained=project.trained,
             together=together,
+            store=project.store,
         )
         return purse.bill(engine, "run", name)
 

@@ -7,6 +7,7 @@ from several threads at once and must bear it.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -37,6 +38,7 @@ class Request:
 
     timeout_s: seconds the engine may take. case_text and trial serve the scripted engine,
     which picks its replies by them; no real engine reads them. step counts calls of the run from 0.
+    given_up: set when nobody waits for the answer any more.
     """
 
     messages: list[Message]
@@ -46,6 +48,7 @@ class Request:
     case_text: str = ""
     trial: int = 1
     step: int = 0
+    given_up: threading.Event | None = None
 
 
 @dataclass

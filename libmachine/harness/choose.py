@@ -35,12 +35,14 @@ def engine(
     progress: Callable[[str], None] | None = None,
     trained: Callable[[str], str] | None = None,
     together: Sequence[str | None] = (),
+    store: str | None = None,
 ) -> Engine:
     """The engine for a machine's model and the options --harness, --model, --base-url (None: not given).
 
     progress: takes lines about retries and long waits. trained: the id of an adapter -> its GGUF
-    file. together: models to be compared with this one, served beside it. Raises MachineError before
-    any run if there is no way to serve the model.
+    file. together: models to be compared with this one, served beside it. store: the one whose server,
+    if it runs, answers for local models. Raises MachineError before any run if there is no way to serve
+    the model.
     """
     wanted = model_id or model.model
     chosen = harness or _prefix(model_id) or model.harness or _prefix(wanted) or env.get("MACHINE_HARNESS")
@@ -58,13 +60,18 @@ def engine(
         alone = harness == "local" and model_id is None  # --harness local: the embedded model
         if wanted and not wanted.startswith("local/") and not alone:
             raise MachineError(f"harness 'local' does not serve '{wanted}'; name a model local/ID")
+        served = wanted if wanted and wanted.startswith("local/") else LOCAL_MODEL
+        from libmachine.harness import shared
+
+        server = shared.chosen() if store else None
+        if store and server == "fake":
+            return shared.FakeEngine(served, store)
         from libmachine.harness.local import LocalEngine
 
-        served = wanted if wanted and wanted.startswith("local/") else LOCAL_MODEL
         base = served.partition("+")[0]
         beside = {m.partition("+")[2] for m in (served, *together) if m and m.partition("+")[0] == base}
         files = [(a, trained(a)) for a in sorted(beside - {""})] if trained else []
-        return LocalEngine(served, adapters=files)
+        return LocalEngine(served, adapters=files, store=store if server else None)
     if chosen in names():
         chat = _chat(chosen, wanted, base_url, progress)
         if wanted == model.model and "tinker://" in chat.model:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import secrets
+import select
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from libmachine.errors import MachineError, ProviderError
 INSTALL = "pip install 'libmachine[local]'"
 START_TIMEOUT_S = 60.0
 _QUIET, _TALK = -1, 3
+_LOOK_S = 0.5
 
 
 def version() -> str:
@@ -74,9 +76,15 @@ class LlamaServer:
         settings = self.call("/props", None, START_TIMEOUT_S)["default_generation_settings"]
         self.context: int = min(context, settings["n_ctx"])  # no more than the model was trained for
 
-    def call(self, path: str, body: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
+    def call(
+        self,
+        path: str,
+        body: dict[str, Any] | None,
+        timeout_s: float,
+        given_up: threading.Event | None = None,
+    ) -> dict[str, Any]:
         """The answer to a POST of body (None: a GET). Raises ProviderError on any failure, also when
-        timeout_s seconds are over; the server then gives up the call within about a second.
+        timeout_s seconds are over or given_up is set; the server then ends the call within about a second.
         """
         deadline = time.monotonic() + timeout_s
         connection = http.client.HTTPConnection(self._address, timeout=max(timeout_s, 0.001))
@@ -88,6 +96,9 @@ class LlamaServer:
         try:
             method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
             connection.request(method, path, sent, headers)
+            while given_up is not None and not select.select([connection.sock], [], [], _LOOK_S)[0]:
+                if given_up.is_set() or time.monotonic() > deadline:
+                    raise TimeoutError
             response = connection.getresponse()
             answer = json.loads(response.read())
         except TimeoutError:

@@ -1,5 +1,7 @@
-"""The engine that runs a small model in this process: no key, no network, the same answer every time.
+"""The engine that runs a small model on this machine: no key, no network, the same answer every time.
 
+The model is loaded by the server of the store, if one runs (libmachine.harness.shared), else in this
+process; the server has the same engine, and answers only as what the command would be itself.
 Prompts are token ids rendered by our own template, and the ids that were sampled come back with
 their log-probabilities. With the same seed the ids are the same, whatever the number of threads,
 of calls in flight, or what was asked before (measured; see tests/test_local.py).
@@ -17,7 +19,7 @@ from typing import Any
 
 from libmachine import env
 from libmachine.errors import ContextOverflow, MachineError, ProviderError, UsageError
-from libmachine.harness import template, turns, weights
+from libmachine.harness import shared, template, turns, weights
 from libmachine.harness.base import Completion, Request, Sampling
 from libmachine.harness.llama import START_TIMEOUT_S, LlamaServer, version
 
@@ -38,6 +40,7 @@ class _Host:
         self.users = 0
         self.closed = threading.Event()
         self.special: dict[str, int] = {}
+        self.slots = _Slots(parallel, self.closed)
         self._starting = threading.Lock()
         self._server: LlamaServer | None = None
         self._failure: MachineError | None = None
@@ -86,6 +89,21 @@ class _Host:
         return tuple(_tokens(self.started(), clean, special=False))
 
 
+class _Slots:
+    """Calls at once: who waits for one of them is not in the server yet, and the time is not the call's."""
+
+    def __init__(self, count: int, closed: threading.Event) -> None:
+        self._free, self._closed = threading.Semaphore(count), closed
+
+    def __enter__(self) -> None:
+        while not self._free.acquire(timeout=0.5):
+            if self._closed.is_set():
+                raise ProviderError("the local model was closed")
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()
+
+
 _hosts: dict[tuple[object, ...], _Host] = {}
 _hosting = threading.Lock()
 
@@ -105,8 +123,9 @@ class LocalEngine:
     model_id: `local/NAME`, or `local/NAME+ADAPTER` for weights trained here. threads: of the processor
     (default MACHINE_LOCAL_THREADS, else all cores, at most 4). parallel: calls at once, more wait.
     context: tokens of one conversation, answers included. adapters: (id, GGUF file) of every adapter to
-    be loaded, used by this engine or not: two arms that are compared are sampled by one server. Raises
-    MachineError if there is no such model or adapter, or xllamacpp is not installed.
+    be loaded, used by this engine or not: two arms that are compared are sampled by one server. store:
+    the one whose server answers, if it runs when the first call is made. Raises MachineError if there is
+    no such model or adapter, or xllamacpp is not installed.
     """
 
     def __init__(
@@ -116,6 +135,7 @@ class LocalEngine:
         parallel: int = 4,
         context: int = CONTEXT,
         adapters: Adapters = (),
+        store: str | None = None,
     ) -> None:
         base, _, adapter = model_id.partition("+")
         if adapter and adapter not in [name for name, _ in adapters]:
@@ -130,16 +150,36 @@ class LocalEngine:
         ]
         self._host = _host_of(base, threads or _threads(), parallel, context, tuple(adapters))
         self._open = True
+        self._adapters = [name for name, _ in adapters]
+        self._shared = shared.Server(store, "torch") if store and context == CONTEXT else None
 
     def complete(self, request: Request) -> Completion:
         """Answer once. request.timeout_s counts from when the model is loaded and it is our turn.
 
         Raises ContextOverflow if the prompt leaves no room, ProviderError if there is no answer in time.
         """
+        server, asked = self._shared, time.monotonic()
+        if server is not None:
+            try:
+                return self._by_server(server, request)
+            except shared.Gone:
+                self._shared = None  # from now on here: one engine never comes and goes
+        lost = time.monotonic() - asked
+        completion = self._by_host(request)
+        completion.waited_s += lost
+        return completion
+
+    def _by_server(self, server: shared.Server, request: Request) -> Completion:
+        weights.ensure_weights(self._host.base)  # here, where pip's settings are known
+        return server.complete(self._model_id, self._adapters, self.name, self.model, request)
+
+    def _by_host(self, request: Request) -> Completion:
         lock = os.path.join(env.cache_dir(), "local.lock")
         host = self._host
         asked = time.monotonic()
-        with turns.turn(lock, WAIT_S, host.closed):
+        with turns.turn(lock, WAIT_S, host.closed), host.slots:
+            if request.given_up is not None and request.given_up.is_set():
+                raise ProviderError("nobody waits for this answer any more")
             server = host.started()
             waited = time.monotonic() - asked
             deadline = time.monotonic() + request.timeout_s
@@ -153,7 +193,7 @@ class LocalEngine:
             body = _body(prompt, request.sampling, room)
             if self._scales:
                 body["lora"] = self._scales
-            answer = server.call("/completion", body, deadline - time.monotonic())
+            answer = server.call("/completion", body, deadline - time.monotonic(), request.given_up)
         completion = self._completion(request, prompt, answer)
         completion.waited_s = waited
         return completion
@@ -164,6 +204,8 @@ class LocalEngine:
 
     def close(self) -> None:
         """Let go of the model; the last engine that uses it stops its server. Again: nothing."""
+        if self._shared is not None:
+            self._shared.close()
         if self._open:
             self._open = False
             self._host.users -= 1

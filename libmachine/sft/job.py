@@ -10,6 +10,7 @@ from libmachine.canon import Record
 from libmachine.errors import MachineError, ProviderError
 from libmachine.git.place import Place
 from libmachine.git.repository import Repository
+from libmachine.harness import shared
 from libmachine.harness.local import CONTEXT
 from libmachine.project import Project
 from libmachine.sft import service
@@ -52,13 +53,14 @@ def find(project: Project, base_model: str, base_url: str | None, must: bool) ->
     key = env.key_of("tinker")
     is_local = base_model.startswith("local/")
     if url is None and is_local:
+        ours = shared.chosen() or "torch"
         if must:
-            url, key = daemon.connect(project.store)
+            url, key = daemon.connect(project.store, ours)
         else:
-            found = daemon.running(project.store)
+            found = daemon.running(project.store, ours)
             url, key = (daemon.base_url(found), str(found["key"])) if found else (None, None)
             if found is None:
-                return Trainer("local/torch", None, "torch", None)
+                return Trainer(f"local/{ours}", None, ours, None)
     url = (url or service.DEFAULT_URL).rstrip("/")
     engine = _engine_of(project, url) if is_local else None
     name = f"local/{engine}" if engine else urlsplit(url).hostname or url

@@ -55,7 +55,7 @@ class LocalRenderer:
 
     def __init__(self, path: str) -> None:
         """path: the GGUF file. Raises MachineError if it has no tokenizer for the template."""
-        from libmachine.sft.gguf_tokenizer import GgufTokenizer
+        from libmachine.harness.gguf_tokenizer import GgufTokenizer
 
         self._tokenizer = GgufTokenizer(path)
         missing = [token for token in template.SPECIAL if token not in self._tokenizer.special]

@@ -26,21 +26,22 @@ from typing import Any
 from libmachine import env
 from libmachine.canon import Record, RecordError, loads
 from libmachine.errors import MachineError
-from libmachine.harness import weights
+from libmachine.harness import shared, weights
+from libmachine.harness.shared import is_locked, read_runtime
 from libmachine.tinkerd.engine import BASE_MODEL
 
 ENGINES = ("torch", "fake")
 IDLE_S = 900.0
 START_S = 60.0
 HEALTH_S = 10.0
-_PASSED_ON = ("MACHINE_LOCAL_MODEL", "MACHINE_FSYNC", "MACHINE_DEBUG")
+_PASSED_ON = ("MACHINE_LOCAL_MODEL", "MACHINE_LOCAL_THREADS", "MACHINE_FSYNC", "MACHINE_DEBUG")
 
 
 def folder(directory: str, engine: str) -> str:
     """The folder of an engine's server in a store. Raises MachineError for an unknown engine."""
     if engine not in ENGINES:
         raise MachineError(f"no engine '{engine}'; there are: {', '.join(ENGINES)}")
-    return os.path.join(os.path.abspath(directory), "tinkerd", engine)
+    return shared.folder(directory, engine)
 
 
 def connect(
@@ -59,6 +60,8 @@ def connect(
         found = running(directory, engine)
         if found is None:
             found = _start(place, directory, engine, threads, idle_s)
+    if found.get("trains_not"):
+        raise MachineError(f"{found['trains_not']}; 'machine-tinkerd --stop' ends it (pid {found['pid']})")
     return base_url(found), str(found["key"])
 
 
@@ -80,16 +83,6 @@ def running(directory: str, engine: str = "torch") -> Record | None:
     except MachineError:
         return None
     return found if told.get("pid") == found["pid"] else None
-
-
-def read_runtime(place: str) -> Record | None:
-    """The runtime file, None if it is not there or not whole."""
-    try:
-        with open(os.path.join(place, "runtime.json"), "rb") as file:
-            found = loads(file.read())
-    except (OSError, RecordError):
-        return None
-    return found if isinstance(found, dict) and {"port", "key", "pid"} <= set(found) else None
 
 
 def stop(directory: str, engine: str = "torch", wait_s: float = 30.0) -> bool:
@@ -160,21 +153,6 @@ def call(runtime: Record, method: str, path: str, body: Any, timeout_s: float) -
         why = told.get("error") if isinstance(told, dict) else status
         raise MachineError(f"the local trainer refused: {why}")
     return told
-
-
-def is_locked(path: str) -> bool:
-    """Does a process hold this lock?"""
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 @contextlib.contextmanager

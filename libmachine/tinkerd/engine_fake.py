@@ -105,6 +105,10 @@ class FakeEngine:
             scored += [_logprob(token, state.steps) for token in request.prompt[skipped:]]
         return Sampled(sequences, scored)
 
+    def learned(self, weights: engine.Weights) -> bool:
+        """Is there anything in these weights? A placebo's are those of the base."""
+        return bool(self.restore(weights.lora, weights.load(), False).answers)
+
     def to_gguf(
         self, weights: engine.Weights, target: str, prompts: Sequence[Sequence[int]]
     ) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from libmachine.canon import Record
 from libmachine.tinkerd import asked
 from libmachine.tinkerd.checkpoints import Place, listed, parse
 from libmachine.tinkerd.engine import BASE_MODEL, Refusal
+from libmachine.tinkerd.engine_none import NoEngine
 from libmachine.tinkerd.service import Service
 
 OWNER = "local"
@@ -16,7 +17,18 @@ OWNER = "local"
 def capabilities(service: Service) -> Record:
     """The models that are served: one."""
     model = {"model_name": BASE_MODEL, "max_context_length": service.engine.context}
-    return {"supported_models": [{**model, "trainable": True, "sampleable": True}]}
+    able = not isinstance(service.engine, NoEngine)
+    return {"supported_models": [{**model, "trainable": able, "sampleable": able}]}
+
+
+def sampler_paths(service: Service) -> list[str]:
+    """The checkpoints that can be sampled, newest first."""
+    return [place.path for place, _ in _newest(service) if place.kind == "sampler_weights"]
+
+
+def _newest(service: Service) -> list[tuple[Place, Record]]:
+    found = [entry for run in service.checkpoints.runs() for entry in service.checkpoints.of_run(run)]
+    return sorted(found, key=lambda entry: str(entry[1]["time"]), reverse=True)
 
 
 def training_run(service: Service, run: str) -> Record:
@@ -52,8 +64,7 @@ def run_checkpoints(service: Service, run: str) -> Record:
 
 def all_checkpoints(service: Service, query: Record) -> Record:
     """A page of all checkpoints, newest first."""
-    found = [entry for run in service.checkpoints.runs() for entry in service.checkpoints.of_run(run)]
-    found.sort(key=lambda entry: str(entry[1]["time"]), reverse=True)
+    found = _newest(service)
     return _page([listed(place, meta) for place, meta in found], query, "checkpoints")
 
 

@@ -1,7 +1,7 @@
 """HTTP for the local trainer: routes, the key, limits. Standard library only; one thread a connection.
 
-Answers only on 127.0.0.1, to requests that carry the key (X-API-Key), name this server as their Host
-and have no Origin, so no page in a browser can reach it.
+Answers only on 127.0.0.1, to requests that carry the key (X-API-Key, or Authorization: Bearer), name this
+server as their Host and have no Origin, so no page in a browser can reach it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import orjson
 
 from libmachine.canon import Record
+from libmachine.errors import MachineError
 from libmachine.tinkerd import rest, wire
+from libmachine.tinkerd.chat import Chat, Stream, refusal
 from libmachine.tinkerd.checkpoints import Place
 from libmachine.tinkerd.engine import Refusal
 from libmachine.tinkerd.service import CLIENT_CONFIG, Service
@@ -27,8 +29,9 @@ from libmachine.tinkerd.service import CLIENT_CONFIG, Service
 MOST_BODY = 64 << 20
 MOST_CONNECTIONS = 256
 _STALE_S = 120.0
-Reply = dict[str, Any] | bytes | None
-"""JSON, protobuf, or nothing (204)."""
+Reply = dict[str, Any] | bytes | Stream | None
+"""JSON, protobuf, what comes bit by bit, or nothing (204)."""
+_OPENAI = "/v1/"
 
 
 class _Call:
@@ -46,7 +49,7 @@ Handler = Callable[..., Reply]
 
 
 def routes(
-    service: Service, stop: Callable[[], None], about: Record
+    service: Service, chat: Chat, stop: Callable[[], None], about: Record
 ) -> list[tuple[str, re.Pattern[str], Handler]]:
     """(method, pattern of the path, handler of call and the pattern's groups)."""
 
@@ -103,9 +106,19 @@ def routes(
         ("GET", "checkpoints", lambda call: rest.all_checkpoints(service, call.query)),
         ("POST", "weights_info", lambda call: rest.weights_info(service, call.json)),
         ("POST", "machine/adapter", lambda call: service.adapter(call.json)),
+        ("POST", "machine/complete", lambda call: chat.private(call.body)),
         ("POST", "machine/stop", stop_server),
     ]
-    return [(method, re.compile(f"/api/v1/{path}"), handler) for method, path, handler in table]
+    openai: list[tuple[str, str, Handler]] = [
+        ("GET", "models", lambda call: chat.listed()),
+        ("GET", "models/(.+)", lambda call, model: chat.model(model)),
+        ("POST", "chat/completions", lambda call: chat.completions(call.json)),
+    ]
+    return [
+        (method, re.compile(start + path), handler)
+        for start, rows in (("/api/v1/", table), (_OPENAI, openai))
+        for method, path, handler in rows
+    ]
 
 
 class Server(ThreadingHTTPServer):
@@ -118,11 +131,11 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(
-        self, port: int, token: str, service: Service, about: Record, stop: Callable[[], None]
+        self, port: int, token: str, service: Service, chat: Chat, about: Record, stop: Callable[[], None]
     ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.token, self.service = token, service
-        self.routes = routes(service, stop, about)
+        self.routes = routes(service, chat, stop, about)
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
         self.last_request = time.monotonic()
         self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -161,22 +174,31 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.last_request = time.monotonic()
             reply = self._call(body)
             self.server.last_request = time.monotonic()
-        except Refusal as error:
-            self._send(error.status, {"error": str(error), "category": error.category})
         except (OSError, ConnectionError):
             raise
         except Exception as error:
-            self._send(500, {"error": f"bug: {type(error).__name__}: {error}", "category": "server"})
+            self._send(*self._failure(error))
         else:
             self._send(200 if reply is not None else 204, reply)
+            self.server.last_request = time.monotonic()
+
+    def _failure(self, error: Exception) -> tuple[int, Reply]:
+        status = (
+            error.status if isinstance(error, Refusal) else 501 if isinstance(error, MachineError) else 500
+        )
+        if urlsplit(self.path).path.startswith(_OPENAI):
+            return status, refusal(error)
+        category = error.category if isinstance(error, Refusal) else "server"
+        bug = "" if isinstance(error, MachineError) else f"bug: {type(error).__name__}: "
+        return status, {"error": f"{bug}{error}", "category": category}
 
     def _check(self) -> None:
         keep, self.close_connection = not self.close_connection, True  # what is refused is not read
         if self.headers.get("Host", "") not in self.server.hosts or self.headers.get("Origin"):
             raise Refusal("this server answers local programs only", status=403)
-        key = self.headers.get("X-API-Key", "")
+        key = self.headers.get("X-API-Key") or self.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(key.encode(), self.server.token.encode()):
-            raise Refusal("wrong API key (X-API-Key)", status=401)
+            raise Refusal("wrong API key (X-API-Key, or Authorization: Bearer)", status=401)
         self.close_connection = not keep
 
     def _body(self) -> bytes:
@@ -201,6 +223,9 @@ class _Handler(BaseHTTPRequestHandler):
         raise Refusal(f"{self.command} {parts.path} is not served by the local trainer", status=404)
 
     def _send(self, status: int, reply: Reply) -> None:
+        if isinstance(reply, Stream):
+            self._send_stream(reply)
+            return
         data = reply if isinstance(reply, bytes) else b"" if reply is None else orjson.dumps(reply)
         self.send_response_only(status, HTTPStatus(status).phrase)
         if reply is not None:
@@ -208,6 +233,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def _send_stream(self, reply: Stream) -> None:
+        """Until its end, which is the connection's."""
+        self.close_connection = True
+        self.send_response_only(200, HTTPStatus(200).phrase)
+        for name, value in (
+            ("Content-Type", reply.kind),
+            ("Cache-Control", "no-store"),
+            ("Connection", "close"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        try:
+            for piece in reply.pieces:
+                self.wfile.write(piece)
+                self.wfile.flush()
+        finally:
+            reply.pieces.close()
 
     def log_message(self, *_: Any) -> None:
         """Nothing: requests are many and none is news."""

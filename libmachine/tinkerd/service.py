@@ -17,6 +17,7 @@ from typing import Any
 
 from libmachine.canon import Record, canonical, loads
 from libmachine.tinkerd import asked, wire
+from libmachine.tinkerd.adapter import MOST_DIFFERENCE
 from libmachine.tinkerd.checkpoints import ADAPTER_FILES, Checkpoints, Place, parse, write_private
 from libmachine.tinkerd.engine import BASE_MODEL, Engine, Lora, Refusal, Weights
 from libmachine.tinkerd.futures import Answer, Future, Futures, Turn
@@ -24,6 +25,9 @@ from libmachine.tinkerd.sessions import Model, Sampler, Session, Sessions
 
 POLL_S = 20.0
 """Seconds a retrieve_future is held; the SDK gives up at 45."""
+
+CONVERT_S = 600.0
+"""Seconds a chat request waits for its checkpoint to become an adapter."""
 
 CLIENT_CONFIG: Record = {
     "pjwt_auth_enabled": False,
@@ -221,14 +225,15 @@ class Service:
     def _sampler(self, session: Session, body: Record, path: str | None) -> Sampler:
         number = asked.whole(body, "sampling_session_seq_id")
         sampler_id = f"{session.id}:sample:{number}"
-        weights = None
-        if path is not None:
-            place = parse(path)
-            meta = self.checkpoints.meta(place)
-            weights = Weights(meta["id"], Lora(**meta["lora"]), lambda: self.checkpoints.load(place))
-        sampler = Sampler(sampler_id, path, weights)
+        sampler = Sampler(sampler_id, path, None if path is None else self.weights(path))
         session.samplers[sampler_id] = sampler
         return sampler
+
+    def weights(self, path: str) -> Weights:
+        """The trained weights at a path. Raises Refusal (404)."""
+        place = parse(path)
+        meta = self.checkpoints.meta(place)
+        return Weights(meta["id"], Lora(**meta["lora"]), lambda: self.checkpoints.load(place))
 
     def sampler(self, sampler_id: str) -> Record:
         """[12] What a sampler is."""
@@ -257,12 +262,28 @@ class Service:
 
         def work() -> Answer:
             if not os.path.exists(note):
-                weights = Weights(meta["id"], Lora(**meta["lora"]), lambda: self.checkpoints.load(place))
-                write_private(note, canonical(dict(self.engine.to_gguf(weights, file, prompts))))
-            with open(note, "rb") as told:
-                return {"type": "adapter", "file": file, **loads(told.read())}
+                told = self.engine.to_gguf(self.weights(place.path), file, prompts)
+                write_private(note, canonical(dict(told)))
+            with open(note, "rb") as kept:
+                return {"type": "adapter", "file": file, **loads(kept.read())}
 
         return {"request_id": self.futures.submit(f"adapter:{meta['id']}:{secrets.token_hex(4)}", work).id}
+
+    def converted(self, path: str) -> tuple[str, str]:
+        """(id, GGUF file) of a checkpoint, made and compared if it was not yet. Raises Refusal."""
+        key = self.checkpoints.meta(parse(path))["id"]
+        future = self.futures.wait(self.adapter({"path": path})["request_id"], CONVERT_S)
+        if future is None:
+            raise Refusal(f"'{path}' was not converted within {CONVERT_S:.0f} s", "server", 503)
+        told = future.answer
+        assert isinstance(told, dict)
+        if "error" in told:
+            raise Refusal(f"'{path}' cannot be served: {told['error']}")
+        if not told["difference"] <= MOST_DIFFERENCE:
+            raise Refusal(
+                f"'{path}' answers otherwise in llama.cpp than in torch, by {told['difference']:.3f} nats"
+            )
+        return key, told["file"]
 
     # futures [14] -----------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from libmachine.export import Dropped
 from libmachine.harness import weights
+from libmachine.harness.gguf_tokenizer import GgufTokenizer
 from libmachine.sft import cookbook, dataset
-from libmachine.sft.gguf_tokenizer import GgufTokenizer
 from libmachine.sft.renderers import LOCAL, LocalRenderer, Renderer
 
 MODELS = {"tml_v0": "thinkingmachines/Inkling-Small"}

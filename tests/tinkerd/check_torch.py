@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openai
 import pytest
 import tinker
 from conftest import BASE
@@ -167,15 +168,42 @@ def test_what_does_not_fit_is_refused(client: tinker.ServiceClient) -> None:
         training.forward_backward([datum], "cross_entropy").result(WAIT_S)
 
 
-def test_adapter_is_the_same_in_llama(store: str, trained: tuple[tinker.TrainingClient, list[float]]) -> None:
-    path = trained[0].save_weights_for_sampler("served").result(WAIT_S).path
-    told = daemon.adapter(store, "torch", path)
+@pytest.fixture(scope="module")
+def served(trained: tuple[tinker.TrainingClient, list[float]]) -> str:
+    """A checkpoint that is converted once, by whoever asks first."""
+    return trained[0].save_weights_for_sampler("served").result(WAIT_S).path
+
+
+def test_chat_answers_as_trained(store: str, served: str) -> None:
+    """A checkpoint by its address: converted by the thread that trains while the request waits."""
+    url, key = daemon.connect(store, "torch")
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=WAIT_S)
+    asked: Any = [
+        {"role": "system", "content": "You are a helpful assistant"},
+        {"role": "user", "content": "What is the secret word?"},
+    ]
+
+    def said(model: str) -> Any:
+        return client.chat.completions.create(model=model, messages=asked, temperature=0, max_tokens=12)
+
+    told = said(served)
+    assert told.choices[0].message.content == "The secret word is helpful assistant"
+    assert told.choices[0].finish_reason == "stop"
+    assert told.usage.prompt_tokens == len(prompt_of(QUESTIONS[0]))
+    assert said(BASE).choices[0].message.content != told.choices[0].message.content
+    assert served in [model.id for model in client.models.list()]
+    with pytest.raises(openai.NotFoundError):
+        said(served + "x")
+
+
+def test_adapter_is_the_same_in_llama(store: str, served: str) -> None:
+    told = daemon.adapter(store, "torch", served)
     print("mean difference", round(told["difference"], 4), "on", told["prompts"], "prompts")
     assert told["prompts"] == 20
     assert 0 < told["difference"] <= adapter.MOST_DIFFERENCE
     assert os.stat(told["file"]).st_mode & 0o777 == 0o600
     assert Path(told["file"]).read_bytes()[:4] == b"GGUF"
-    assert daemon.adapter(store, "torch", path) == told, "once per checkpoint"
+    assert daemon.adapter(store, "torch", served) == told, "once per checkpoint"
 
 
 def test_unembedding_is_trained_but_not_converted(store: str, client: tinker.ServiceClient) -> None:
