@@ -22,6 +22,7 @@ from libmachine.git.repository import list_refs, open_repository
 from libmachine.harness.chat_read import split_thinking
 from libmachine.intake import line_of
 
+TAGS = ["<think>", "</think>", "<Thinking>", "`<think>", "a", " b ", "\n"]
 LONG = os.environ.get("MACHINE_CHAOS") == "long"
 ON_DISK = ("log_lines", "index", "store_ref", "side_files")
 """Targets that copy a store for each input."""
@@ -153,7 +154,7 @@ def test_a_first_line_that_begins_like_an_array() -> None:
 
 
 def test_a_case_that_could_not_be_read_back_is_refused() -> None:
-    """What a case's messages hold goes into the run, whose readers are strict: else it is paid for in vain."""
+    """What a case's messages hold goes into the run, whose readers are strict: it would be paid in vain."""
     for message in (
         {"role": "assistant", "content": "a", "reasoning": 5},
         {"role": "tool", "content": "a", "tool_call_id": 5},
@@ -165,9 +166,7 @@ def test_a_case_that_could_not_be_read_back_is_refused() -> None:
     assert targets.read_case(targets.orjson.loads(line_of(kept)))["identity"] == kept["identity"]
 
 
-@given(
-    st.lists(st.sampled_from(["<think>", "</think>", "<Thinking>", "`<think>", "a", " b ", "\n"]), max_size=9)
-)
+@given(st.lists(st.sampled_from(TAGS), max_size=9))
 def test_thinking_is_parted_from_text(pieces: list[str]) -> None:
     """Nothing is lost and nothing is in both."""
     text, thoughts = split_thinking("".join(pieces))
