@@ -7,14 +7,19 @@ split and holdout compare identities, never names or positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from libmachine import jsonl
 from libmachine.canon import OUTER_DEPTH, Record, RecordError, called, hash_of, plain
 from libmachine.console import one_line
 from libmachine.githash import EMPTY_TREE, blob_id
+from libmachine.record import odd_message, problems
 
 CASE_FIELDS = ("id", "input", "target", "files", "metadata")
+LONGEST_PATH, DEEPEST_PATH = 1000, 100
+"""Bytes and directories of a file's path."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -51,7 +56,8 @@ def read_case(value: Any) -> Record:
     if not isinstance(value, dict):
         raise RecordError(f"a case is a text or an object, not {called(value)}")
     if value.get("type") == "run" and isinstance(value.get("case"), dict):
-        if (value.get("workspace") or {}).get("before", EMPTY_TREE) != EMPTY_TREE:
+        trees = value.get("workspace")
+        if isinstance(trees, dict) and trees.get("before", EMPTY_TREE) != EMPTY_TREE:
             raise RecordError("run had files, which its line does not carry; take the case from its file")
         value = {name: item for name, item in value["case"].items() if name in CASE_FIELDS}
     case: Record = plain(value, OUTER_DEPTH)
@@ -70,8 +76,13 @@ def read_case(value: Any) -> Record:
     ):
         raise RecordError("'files' of a case maps paths to texts")
     for path in files or ():
-        if path.startswith("/") or not path or {"", ".", "..", ".git"} & set(path.split("/")) or "\0" in path:
+        parts = path.split("/")
+        if path.startswith("/") or not path or {"", ".", "..", ".git"} & set(parts) or "\0" in path:
             raise RecordError(f"file '{path}' of a case is outside its directory; use a relative path")
+        if len(path.encode()) > LONGEST_PATH or len(parts) > DEEPEST_PATH:
+            raise RecordError(
+                f"file '{path[:40]}...' of a case has a path too long for most systems; shorten it"
+            )
     folders = {path[:end] for path in files or () for end, letter in enumerate(path) if letter == "/"}
     if twice := folders & set(files or ()):
         raise RecordError(f"case has '{min(twice)}' both as a file and as a directory; rename one")
@@ -96,8 +107,16 @@ def _check_input(value: Any) -> None:
     for number, message in enumerate(value, 1):
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             raise RecordError(f"message {number} of 'input' has no role of {', '.join(ROLES)}")
-        if not isinstance(message.get("content"), str | list | None):
-            raise RecordError(f"message {number} of 'input' has a content that is no text")
+        if fault := odd_message(message) or next(iter(problems("message", message)), None):
+            raise RecordError(f"message {number} of 'input': {fault}")
+
+
+def cases_in(data: bytes | None) -> Iterator[Record]:
+    """The cases in the bytes of a file of cases; none of None. Raises RecordError for a line that is none."""
+    for line in jsonl.parsed(io.BytesIO(data or b"")):
+        if line.error is not None:
+            raise RecordError(f"line {line.number}: {line.error}")
+        yield read_case(line.value)
 
 
 def is_kept_out(case: Mapping[str, Any]) -> bool:

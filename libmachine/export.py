@@ -214,8 +214,8 @@ def as_trl(example: Record) -> Record:
 def _for_template(message: Mapping[str, Any]) -> Record:
     """A message as chat templates want it: no null, arguments as objects, reasoning as reasoning_content."""
     content = message.get("content")
-    if isinstance(content, list) and all(part.get("type") == "text" for part in content):
-        content = "".join(part["text"] for part in content)
+    if isinstance(content, list) and all(isinstance(p, dict) and p.get("type") == "text" for p in content):
+        content = "".join(str(part.get("text") or "") for part in content)
     if not isinstance(content, str | None):
         raise CannotFormat("a content is no text")
     made: Record = {"role": message["role"], "content": content or ""}
@@ -224,7 +224,7 @@ def _for_template(message: Mapping[str, Any]) -> Record:
     if message.get("tool_calls"):
         made["tool_calls"] = [_call(call) for call in message["tool_calls"]]
     if message["role"] == "tool":
-        made["tool_call_id"] = message["tool_call_id"]
+        made["tool_call_id"] = message.get("tool_call_id") or ""
     return made
 
 

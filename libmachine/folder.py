@@ -20,6 +20,8 @@ from libmachine.githash import DIRECTORY, FILE, blob_id, tree_id
 
 VERSIONED = ("instructions.md", "model.json", "rubric.toml")
 _CASE = '{"input": "..."}'
+LARGEST_RUBRIC = 64 * 1024
+"""Bytes: a server reads rubrics that anybody pushed, and the time TOML takes grows with their square."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _CRITERION_FIELDS = ("description", "weight", "levels", "pass_at", "guard", "role")
 _MODEL_FIELDS = ("model", "base", "harness", "sampling")
@@ -170,12 +172,7 @@ class Folder:
         data = self.read("rubric.toml")
         if data is None:
             return ()
-        where = self.file("rubric.toml")
-        try:
-            value = tomllib.loads(data.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise MachineError(f"{where}: {_lower(str(error))}") from None
-        return as_rubric(value, where)
+        return read_rubric(data, self.file("rubric.toml"))
 
     def cases(self, name: str = "cases.jsonl") -> list[Record]:
         """The cases of one of its files, none if it is absent or empty."""
@@ -183,8 +180,20 @@ class Folder:
         return read_cases(path) if os.path.exists(path) and os.path.getsize(path) else []
 
 
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+def read_rubric(data: bytes, where: str) -> tuple[Criterion, ...]:
+    """The criteria in the bytes of a rubric.toml. Raises MachineError with file and remedy."""
+    if len(data) > LARGEST_RUBRIC:
+        raise MachineError(
+            f"{where}: a rubric is at most {LARGEST_RUBRIC} bytes, not {len(data)}; shorten it"
+        )
+    try:
+        value = tomllib.loads(data.decode())
+    except RecursionError:
+        raise MachineError(f"{where}: lists and tables are nested too deeply") from None
+    except ValueError as error:  # no TOML, no UTF-8, or a number that Python will not read
+        told = str(error)
+        raise MachineError(f"{where}: {told[:1].lower() + told[1:]}") from None
+    return as_rubric(value, where)
 
 
 def as_rubric(value: Any, where: str) -> tuple[Criterion, ...]:
@@ -289,8 +298,10 @@ def read_cases(path: str) -> list[Record]:
     """The cases of a file. Raises MachineError naming the line that is wrong, or that there are none."""
     cases = []
     seen: dict[str, tuple[str, int]] = {}
+    number = 0
     try:
         for line in jsonl.read_file(path):
+            number = line.number
             if line.error:
                 raise RecordError(line.error)
             case = read_case(line.value)
@@ -301,7 +312,7 @@ def read_cases(path: str) -> list[Record]:
                 )
             cases.append(case)
     except RecordError as error:
-        raise MachineError(f"{path}: case {line.number}: {error}") from None
+        raise MachineError(f"{path}: case {number}: {error}") from None
     except (FileNotFoundError, IsADirectoryError):
         raise MachineError(f"no file of cases '{path}'; write one JSON object a line: {_CASE}") from None
     if not cases:

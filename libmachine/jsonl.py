@@ -86,10 +86,24 @@ def _array(number: int, first: bytes, others: Iterator[bytes]) -> Iterator[Line]
     try:
         values = loads(text)
     except RecordError as error:
-        yield Line(number, text, None, f"{error} (it begins like a JSON array)")
+        yield from _no_array(number, text, str(error))
         return
     for position, value in enumerate(values, 1):
-        yield Line(position, dump_line(value), value, None)
+        try:
+            yield Line(position, dump_line(value), value, None)
+        except RecordError as error:
+            yield Line(position, b"", None, str(error))
+
+
+def _no_array(number: int, text: bytes, told: str) -> Iterator[Line]:
+    # Where another line is a record by itself, these are lines of which the first is bad.
+    lines = list(enumerate(text.split(b"\n"), number))
+    others = [parse(at, line + b"\n", line) for at, line in lines[1:] if line.strip()]
+    if any(isinstance(line.value, dict | str) for line in others):
+        yield parse(number, lines[0][1] + b"\n", lines[0][1])
+        yield from others
+    else:
+        yield Line(number, text, None, f"{told} (it begins like a JSON array)")
 
 
 def read_file(path: str) -> Iterator[Line]:

@@ -30,7 +30,10 @@ class Reading(NamedTuple):
 
 def read(reply: str) -> Reading:
     """The instructions of a reply: its only block, without blank lines around it."""
-    reply = _THINKING.sub("", reply)
+    head, closing, tail = reply.rpartition("</think>")
+    reply = (
+        _THINKING.sub("", head + closing) + tail
+    )  # behind it nothing ends, and looking for an end takes long
     opened, closed = reply.count(OPEN), reply.count(CLOSE)
     if not opened and not closed:
         return Reading(None, f"no {OPEN} block")

@@ -166,6 +166,40 @@ def _fits(table: str, value: Any) -> bool:
     return not missing
 
 
+def odd_message(message: Mapping[str, Any]) -> str | None:
+    """What of a message no chat has, beyond what the table says: in words, None if nothing."""
+    if type(message.get("content")) not in _CONTENT:
+        return f"content is {called(message['content'])}"
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(call.get("id"), str):
+            return "tool_calls holds what is no call; a call has 'id' and 'function'"
+        if not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), str):
+            return "tool_calls has a function whose 'name' and 'arguments' are no texts"
+    return None
+
+
+_CONTENT = frozenset((str, list, NoneType))
+
+
+def _odd(run: Record) -> str | None:
+    """What of a run its readers would stumble over though the table has it."""
+    for number, message in enumerate(run["messages"]):
+        if problem := odd_message(message):
+            return f"'messages[{number}]': {problem}"
+    talk = run.get("conversation")
+    for step in (*run["steps"], *(talk["steps"] if talk else ())):
+        at = step["message"]
+        if not 0 <= at < len(run["messages"]) or run["messages"][at]["role"] != "assistant":
+            return f"a step is of message {at}, which is none of the assistant's"
+    error = run.get("error")
+    if "error" in run and not isinstance(error, dict):
+        return "'error' is null"
+    if error is not None and not isinstance(error.get("message"), str):
+        return "'error.message' is missing"
+    return None
+
+
 def read_record(value: Any, kind: str) -> Record:
     """A record of a kind from a parsed line: known version, whole, and unchanged since it was stored.
 
@@ -189,13 +223,17 @@ def _checked(value: Record, kind: str) -> Record:
     if kind == "run" and record["status"] not in STATUSES:
         raise RecordError(f"run: 'status' is '{record['status']}', not one of {', '.join(STATUSES)}")
     card = record.get("scorecard") if kind == "run" else None
-    if card is not None and not is_unchanged(card):
+    if card is not None and card["type"] != "scorecard":
+        raise RecordError(f"run: 'scorecard.type' is '{card['type']}'")
+    if card is not None and not is_unchanged(upgrade(card, "scorecard")):
         raise RecordError(
             f"scorecard {str(card.get('id'))[:12]} changed since it was stored; grade the run again"
         )
     if not is_unchanged(record):
         short = str(record.get("id"))[:12]
         raise RecordError(f"{kind} {short} changed since it was stored; --adopt keeps it as a new {kind}")
+    if kind == "run" and (odd := _odd(record)):
+        raise RecordError(f"run: {odd}")
     return _carried(record, kind)
 
 

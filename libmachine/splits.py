@@ -6,6 +6,7 @@ descendant, now or in a committed version; else it is practice if it is in cases
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 
 from libmachine import jsonl
@@ -51,9 +52,9 @@ def _committed(family: Iterable[Folder]) -> Iterable[str]:
     for folder in family:
         ids = plumb.versions_of(folder.path, "holdout.jsonl")
         for data in plumb.read_blobs(folder.path, ids) if ids else ():
-            for number, line in enumerate(data.splitlines(), 1):
+            for line in jsonl.parsed(io.BytesIO(data)):
                 try:
-                    yield read_case(jsonl.parse(number, line, line).value)["identity"]
+                    yield read_case(line.value)["identity"]
                 except RecordError:
                     continue
 

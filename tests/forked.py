@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-VERBS = ("run", "grade", "select", "runs", "show", "fsck", "gc", "forget", "sync")
+VERBS = ("run", "grade", "select", "converse", "runs", "show", "fsck", "gc", "forget", "sync")
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
@@ -36,10 +36,15 @@ class Done(NamedTuple):
 class Commands:
     """A server that has imported the commands."""
 
-    def __init__(self, cwd: Path, environment: dict[str, str]) -> None:
+    def __init__(self, cwd: Path, environment: dict[str, str], asks_models: bool = False) -> None:
+        """asks_models: the SDK that asks endpoints is imported too, which takes its time."""
         settled = {name: os.environ[name] for name in KEPT if name in os.environ} | environment
         self.server = subprocess.Popen(
-            [sys.executable, __file__], cwd=cwd, env=settled, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, __file__, *(["models"] if asks_models else [])],
+            cwd=cwd,
+            env=settled,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
 
     def __enter__(self) -> Commands:
@@ -62,30 +67,45 @@ class Commands:
     ) -> list[Done]:
         """Commands with a pipe between each two. kill: stage -> seconds after the start at which it gets
         kill -9. The output of a stage but the last is what its reader took, and empty here."""
+        kills = [(0, stage, at, int(signal.SIGKILL)) for stage, at in (kill or {}).items()]
+        return self.beside([(stages, stdin)], environment, kills)[0]
+
+    def beside(
+        self,
+        pipes: list[tuple[list[list[str]], bytes]],
+        environment: dict[str, str],
+        kills: list[tuple[int, int, float, int]],
+    ) -> list[list[Done]]:
+        """Pipelines (stages, stdin) at the same time. kills: (pipeline, stage, seconds after the start,
+        signal); one that has ended by then is left alone."""
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            Path(folder, "in").write_bytes(stdin)
-            asked = {"stages": stages, "env": environment, "folder": folder, "kill": kill or {}}
+            for number, (_, stdin) in enumerate(pipes):
+                Path(folder, f"in{number}").write_bytes(stdin)
+            asked = {"pipes": [stages for stages, _ in pipes], "env": environment, "folder": folder}
             assert self.server.stdin and self.server.stdout
-            self.server.stdin.write(json.dumps(asked).encode() + b"\n")
+            self.server.stdin.write(json.dumps({**asked, "kills": kills}).encode() + b"\n")
             self.server.stdin.flush()
-            codes = json.loads(self.server.stdout.readline())
+            found = json.loads(self.server.stdout.readline())
             return [
-                Done(
-                    code,
-                    Path(folder, "out").read_bytes() if stage == len(stages) - 1 else b"",
-                    Path(folder, f"err{stage}").read_text(errors="replace"),
-                )
-                for stage, code in enumerate(codes)
+                [
+                    Done(
+                        code,
+                        Path(folder, f"out{number}").read_bytes() if stage == len(codes) - 1 else b"",
+                        Path(folder, f"err{number}.{stage}").read_text(errors="replace"),
+                    )
+                    for stage, code in enumerate(codes)
+                ]
+                for number, codes in enumerate(found)
             ]
 
 
-def _serve() -> None:
+def _serve(asks_models: bool) -> None:
     sys.path[:1] = [str(ROOT)]
     from importlib import import_module
 
     for verb in VERBS:
         import_module(f"libmachine.cmd.{verb}")
-    for name in ("_run", "_grade", "_select", "_runs", "_show", "_fsck", "_forget", "_sync"):
+    for name in ("_run", "_grade", "_select", "_converse", "_runs", "_show", "_fsck", "_forget", "_sync"):
         import_module(f"libmachine.cmd.{name}")
     for name in (
         "store.repair",
@@ -96,10 +116,15 @@ def _serve() -> None:
         "project",
         "tools",
         "graders.check",
+        "graders.judge",
+        "harness.chat",
     ):
         import_module(f"libmachine.{name}")
     import pydantic  # noqa: F401
     import pygit2  # noqa: F401
+
+    if asks_models:
+        import openai  # noqa: F401
 
     for line in sys.stdin.buffer:
         codes = _run(json.loads(line))
@@ -107,14 +132,25 @@ def _serve() -> None:
         sys.stdout.flush()
 
 
-def _run(asked: dict[str, Any]) -> list[int]:
-    folder, stages = asked["folder"], asked["stages"]
-    source = os.open(f"{folder}/in", os.O_RDONLY)
+def _run(asked: dict[str, Any]) -> list[list[int]]:
+    pids = [_start(asked, number) for number in range(len(asked["pipes"]))]
+    began = time.monotonic()
+    for pipe, stage, seconds, number in sorted(asked["kills"], key=lambda kill: float(kill[2])):
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        os.kill(pids[pipe][stage], number)  # not waited for yet, so the pid is still its own
+    return [[os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in stages] for stages in pids]
+
+
+def _start(asked: dict[str, Any], pipe: int) -> list[int]:
+    folder, stages = asked["folder"], asked["pipes"][pipe]
+    source = os.open(f"{folder}/in{pipe}", os.O_RDONLY)
     pids = []
     for number, words in enumerate(stages):
         last = number == len(stages) - 1
-        following, sink = (-1, os.open(f"{folder}/out", os.O_WRONLY | os.O_CREAT)) if last else os.pipe()
-        error = os.open(f"{folder}/err{number}", os.O_WRONLY | os.O_CREAT)
+        following, sink = (
+            (-1, os.open(f"{folder}/out{pipe}", os.O_WRONLY | os.O_CREAT)) if last else os.pipe()
+        )
+        error = os.open(f"{folder}/err{pipe}.{number}", os.O_WRONLY | os.O_CREAT)
         pid = os.fork()
         if pid == 0:
             for fd, place in ((source, 0), (sink, 1), (error, 2)):
@@ -125,11 +161,7 @@ def _run(asked: dict[str, Any]) -> list[int]:
         for fd in (source, sink, error):
             os.close(fd)
         source = following
-    began = time.monotonic()
-    for stage, seconds in sorted(asked["kill"].items(), key=lambda item: float(item[1])):
-        time.sleep(max(0.0, began + seconds - time.monotonic()))
-        os.kill(pids[int(stage)], signal.SIGKILL)  # not waited for yet, so the pid is still its own
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    return pids
 
 
 def _become(words: list[str], environment: dict[str, str]) -> None:
@@ -146,4 +178,4 @@ def _become(words: list[str], environment: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve("models" in sys.argv)

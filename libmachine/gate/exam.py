@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from libmachine.case import is_kept_out, read_case
-from libmachine.errors import MachineError
-from libmachine.folder import Criterion, as_rubric
+from libmachine.case import cases_in, is_kept_out
+from libmachine.folder import Criterion, read_rubric
 from libmachine.git.place import Place
-from libmachine.jsonl import parse
 
 
 def differences(before: Sequence[Criterion], after: Sequence[Criterion]) -> list[str]:
@@ -36,22 +33,15 @@ def effective_criteria(place: Place, name: str) -> tuple[Criterion, ...]:
         data = place.read(path)
         if data is None:
             continue
-        try:
-            table = tomllib.loads(data.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MachineError(f"{path} of {place.label}: {error}") from None
-        criteria += as_rubric(table, path)
+        criteria += read_rubric(data, f"{path} of {place.label}")
     return tuple(criteria)
 
 
 def groups_of(data: bytes | None) -> Mapping[str, Any]:
     """Identity -> group of the held-out cases that judge."""
     found = {}
-    for number, line in enumerate((data or b"").splitlines(), 1):
-        if line.strip():
-            case = read_case(parse(number, line, line).value)
-            if is_kept_out(case):
-                continue
+    for case in cases_in(data):
+        if not is_kept_out(case):
             found[case["identity"]] = (case.get("metadata") or {}).get("group")
     return found
 

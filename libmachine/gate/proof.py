@@ -98,10 +98,15 @@ def follows(verdict: Record) -> bool:
 def _is_about(record: Record, exam: Exam) -> bool:
     return (
         record.get("type") == "verdict"
-        and record.get("machine") in exam.names
+        and _is_named(record, exam)
         and record.get("baseline") == exam.baseline
         and record.get("candidate") == exam.candidate
     )
+
+
+def _is_named(record: Record, exam: Exam) -> bool:
+    name = record.get("machine")
+    return isinstance(name, str) and name in exam.names
 
 
 def _who(record: Record) -> str:
@@ -115,7 +120,7 @@ def _nothing(records: Sequence[Record], exam: Exam) -> str:
     bases = [
         str(record.get("baseline"))[:12]
         for record in records
-        if record.get("type") == "verdict" and record.get("machine") in exam.names
+        if record.get("type") == "verdict" and _is_named(record, exam)
     ]
     if bases:
         return f"stale: its verdict is against {bases[-1]}, the base has {exam.baseline[:12]}"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
 from libmachine.canon import Record, hash_of
-from libmachine.case import read_case
+from libmachine.case import cases_in
 from libmachine.gate.proof import follows
 from libmachine.git import notes, refs
 from libmachine.git.history import history
 from libmachine.git.place import Place
 from libmachine.git.repository import Repository
-from libmachine.jsonl import parse
 
 BETTER = ("promote", "first", "same", "rubric_only", "revert", "forced")
 """Decisions with which a version may go live."""
@@ -45,11 +45,9 @@ def exam_of(place: Place, name: str) -> bytes | None:
 
 def holdout_hash(data: bytes | None) -> str:
     """Hash of a holdout.jsonl: its cases in any order, whole. Raises RecordError for a line that is none."""
-    digests = []
-    for number, line in enumerate((data or b"").splitlines(), 1):
-        if line.strip():
-            case = read_case(parse(number, line, line).value)
-            digests.append(hash_of([case["identity"], case.get("target"), case.get("metadata")]))
+    digests = [
+        hash_of([case["identity"], case.get("target"), case.get("metadata")]) for case in cases_in(data)
+    ]
     return hash_of(sorted(set(digests)))
 
 
@@ -70,7 +68,8 @@ def simple_answer(repo: Repository, question: Question) -> tuple[str, list[str]]
 
 def control_of(candidate: Mapping[str, Any] | None) -> str | None:
     """Which control a candidate was trained as: `placebo`, ...; None if it was to help."""
-    control = ((candidate or {}).get("training") or {}).get("control")
+    training = (candidate or {}).get("training")
+    control = training.get("control") if isinstance(training, dict) else None
     return None if control is None else str(control)
 
 
@@ -120,13 +119,24 @@ def tries_so_far(
         for candidate, exam in looks
         if candidate != question.candidate.tree and 2 * len(here & set(exam)) >= len(here)
     }
-    for records in notes.read_all(repo).values():
-        for verdict in records:
-            arms = verdict.get("arms")
-            if verdict.get("type") != "verdict" or verdict.get("machine") != question.name or not arms:
-                continue
-            if verdict["candidate"] != question.candidate.tree and 2 * len(here & set(arms["cases"])) >= len(
-                here
-            ):
-                others.add(verdict["candidate"])
+    others |= tries_of(notes.read_all(repo).values(), question.name, question.candidate.tree, here)
     return len(others)
+
+
+def tries_of(
+    noted: Iterable[Sequence[Record]], name: str, candidate: str, here: AbstractSet[str]
+) -> set[str]:
+    """The candidates that noted verdicts on a machine say were judged on half of these cases, but one.
+
+    A note is anybody's: what is no verdict of a gate counts for nothing."""
+    others = set()
+    for verdict in (record for records in noted for record in records):
+        arms = verdict.get("arms")
+        if verdict.get("type") != "verdict" or verdict.get("machine") != name or not isinstance(arms, dict):
+            continue
+        other, cases = verdict.get("candidate"), arms.get("cases")
+        if not isinstance(other, str) or other == candidate or not isinstance(cases, list):
+            continue
+        if 2 * len(here & {case for case in cases if isinstance(case, str)}) >= len(here):
+            others.add(other)
+    return others

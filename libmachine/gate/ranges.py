@@ -41,7 +41,7 @@ def read_lines(data: bytes) -> list[Pushed]:
 
     Raises MachineError for a line that is neither."""
     found = []
-    for number, line in enumerate(data.decode("utf-8", "surrogateescape").splitlines(), 1):
+    for number, line in enumerate(data.decode("utf-8", "surrogateescape").split("\n"), 1):
         words = line.split(" ")
         if len(words) == 4 and _OID.fullmatch(words[1]) and _OID.fullmatch(words[3]):
             found.append(Pushed(words[2], words[3], words[1]))

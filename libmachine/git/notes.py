@@ -230,12 +230,14 @@ def _write_root(repo: Repository, blobs: Mapping[str, str], others: Sequence[Ent
 
 
 def parse_tree(data: bytes) -> list[Entry]:
-    """The entries (mode, name, id) of a tree object's bytes."""
+    """The entries (mode, name, id) of a tree object's bytes. Raises MachineError if they are no tree."""
     entries = []
     at = 0
     while at < len(data):
-        end = data.index(b"\0", at)
+        end = data.find(b"\0", at)
         mode, _, name = data[at:end].partition(b" ")
+        if end < 0 or not mode.isdigit() or len(data) < end + 21:
+            raise MachineError("a tree of the notes is damaged; git fsck says which")
         entries.append(
             (mode.decode(), name.decode("utf-8", "surrogateescape"), data[end + 1 : end + 21].hex())
         )

@@ -98,7 +98,7 @@ def find_objects(
     directory: str, queries: Sequence[str], extra: Mapping[str, str] | None = None
 ) -> list[str | None]:
     """The ids of the objects that queries name, None for those that are not there. Contents are not read."""
-    rows = [line.split(b" ") for line in _batch(directory, "--batch-check", queries, extra).splitlines()]
+    rows = [line.split(b" ") for line in _batch(directory, "--batch-check", queries, extra).split(b"\n")[:-1]]
     return [words[0].decode() if len(words) == 3 and words[2].isdigit() else None for words in rows]
 
 

@@ -163,7 +163,9 @@ def list_refs(repo: Repository, *patterns: str) -> list[Ref]:
     """The refs at or below patterns, by name. A pattern is a whole ref or ends in a slash."""
     shape = "--format=%(refname)%00%(objectname)%00%(tree)%00%(committerdate:unix)"
     found = []
-    for line in repo.ask("for-each-ref", shape, *patterns).decode("utf-8", "surrogateescape").splitlines():
+    # lines end with a newline and nothing else: a ref's name may have other characters that part lines
+    told = repo.ask("for-each-ref", shape, *patterns).decode("utf-8", "surrogateescape")
+    for line in told.removesuffix("\n").split("\n") if told else ():
         name, oid, tree, seconds = line.split("\0")
         found.append(Ref(name, oid, tree, iso(int(seconds or 0))))
     return found

@@ -25,8 +25,7 @@ _FINISH = {
     "refusal": "content_filter",
 }  # fmt: skip
 # A tag between backticks is talk about tags, not one.
-_OPEN = re.compile(r"(?<!`)<(think|thinking)>", re.IGNORECASE)
-_CLOSE = re.compile(r"(?<!`)</(think|thinking)>", re.IGNORECASE)
+_TAG = re.compile(r"(?<!`)<(/?)think(?:ing)?>", re.IGNORECASE)
 
 
 @dataclass
@@ -147,23 +146,26 @@ def split_thinking(text: str) -> tuple[str, str]:
     opened; a block without an end is reasoning to the end of the text."""
     if "think" not in text.lower():
         return text, ""
-    kept, thoughts = "", []
-    while opening := _OPEN.search(text):
-        closing = _CLOSE.search(text, opening.end())
-        early = _CLOSE.search(text, 0, opening.start())
-        if early:
-            thoughts.append(kept + text[: early.start()])
-            kept, text = "", text[early.end() :]
+    kept: list[str] = []
+    thoughts: list[str] = []
+    at, inside = 0, False
+    for tag in _TAG.finditer(text):  # once over it: a reply may be nothing but tags
+        if inside and not tag[1]:
             continue
-        kept += text[: opening.start()]
-        thoughts.append(text[opening.end() : closing.start() if closing else None])
-        text = text[closing.end() :] if closing else ""
-    while closing := _CLOSE.search(text):
-        thoughts.append(kept + text[: closing.start()])
-        kept, text = "", text[closing.end() :]
+        if inside:
+            thoughts.append(text[at : tag.start()])
+            inside = False
+        else:
+            kept.append(text[at : tag.start()])
+            inside = not tag[1]
+            if tag[1]:
+                thoughts.append("".join(kept))
+                kept = []
+        at = tag.end()
+    (thoughts if inside else kept).append(text[at:])
     if not thoughts:
-        return kept + text, ""
-    return (kept + text).strip(), "\n".join(t.strip() for t in thoughts if t.strip())
+        return text, ""
+    return "".join(kept).strip(), "\n".join(t.strip() for t in thoughts if t.strip())
 
 
 def _calls(message: Mapping[str, Any], position: int) -> list[dict[str, Any]]:

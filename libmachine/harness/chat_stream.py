@@ -7,20 +7,22 @@ everything behind it has one form to read.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from libmachine.harness.chat_bill import Failure, read_error, read_usage
 from libmachine.harness.chat_read import REASONING_FIELDS, arguments_text, content_text
 
+_COMMENTS = re.compile(r"(?::[^\n]*+(?:\n\s*+|\Z))+")
 _STREAM = ("data:", "event:", "id:", "retry:")
 
 
 def body_of(raw: bytes) -> Mapping[str, Any] | Failure:
     """The reply body in the bytes of a `200 OK`, whichever way it was sent and asked for."""
     text = raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
-    while text.startswith(":"):  # comments that keep the connection alive, before either form
-        text = text.partition("\n")[2].lstrip()
+    comments = _COMMENTS.match(text)  # they keep the connection alive, before either form
+    text = text[comments.end() :] if comments else text
     if text.startswith(_STREAM):
         return merge(text)
     if not text:

@@ -37,6 +37,7 @@ _LOOSE_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(.*)', re.DOTAL
 _THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 _DECODER = json.JSONDecoder(strict=False)  # models put bare newlines into strings
 _BLANK = " \t\r\n"
+_BLANKS = re.compile(f"[{_BLANK}]*")
 
 
 def render(
@@ -158,16 +159,22 @@ def _call(block: str, closed: bool) -> tuple[str, str] | None:
 def _members(block: str) -> dict[str, str] | None:
     """The members of a JSON object, each value as the raw text it was; None if it is no whole object."""
     members: dict[str, str] = {}
-    rest = block.strip(_BLANK)
+    block = block.strip(_BLANK)
+    at = 0
     try:
-        while rest[:1] == ("," if members else "{"):
-            key, end = _DECODER.raw_decode(rest[1:].lstrip(_BLANK))
-            rest = rest[1:].lstrip(_BLANK)[end:].lstrip(_BLANK)
-            if not isinstance(key, str) or rest[:1] != ":":
+        while block[at : at + 1] == ("," if members else "{"):
+            key, at = _DECODER.raw_decode(block, _past_blanks(block, at + 1))
+            at = _past_blanks(block, at)
+            if not isinstance(key, str) or block[at : at + 1] != ":":
                 return None
-            rest = rest[1:].lstrip(_BLANK)
-            _, end = _DECODER.raw_decode(rest)
-            members[key], rest = rest[:end], rest[end:].lstrip(_BLANK)
+            start = _past_blanks(block, at + 1)
+            _, end = _DECODER.raw_decode(block, start)
+            members[key], at = block[start:end], _past_blanks(block, end)
     except (ValueError, RecursionError):
         return None
-    return members if rest == "}" and members else None
+    return members if block[at:] == "}" and members else None
+
+
+def _past_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return found.end() if found else at

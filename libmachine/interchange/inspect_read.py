@@ -8,16 +8,30 @@ import io
 import json
 import os
 import string
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from libmachine.canon import Record, RecordError, canonical, loads
 from libmachine.errors import MachineError
-from libmachine.interchange.rows import Columns, Row, Unfit, json_lines, put, table
+from libmachine.interchange.rows import Columns, Row, Unfit, json_lines, mapping, put, sequence, table
 
 _ZSTD = 93
+_LARGEST = 1 << 28
+"""Bytes of a sample: what is packed small may be made to fill the memory."""
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    struct.error,
+)
+"""What zipfile raises for a file that is damaged, encrypted or not made by Inspect."""
 _SETTING = ("setup", "sandbox")
 
 
@@ -63,6 +77,8 @@ def _log(data: bytes) -> list[Row] | None:
 
 def _once(samples: Any) -> list[Any]:
     """Samples without their further epochs."""
+    if not isinstance(samples, list):
+        raise MachineError("the samples of the log are no list; inspect log dump shows a whole one")
     return [s for s in samples if not isinstance(s, dict) or s.get("epoch", 1) == 1]
 
 
@@ -78,7 +94,7 @@ def _zipped(data: bytes) -> Iterator[Row]:
     """The samples of a .eval file, in its order."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
-    except zipfile.BadZipFile as error:
+    except (*_DAMAGE, OSError) as error:
         raise MachineError(f"the log is no whole zip: {error}") from None
     unpack = _unpacker(data)
     samples = [entry for entry in archive.infolist() if entry.filename.startswith("samples/")]
@@ -86,10 +102,27 @@ def _zipped(data: bytes) -> Iterator[Row]:
         raise MachineError("the log has no samples; was it written with --no-log-samples?")
     number = 0
     for entry in samples:
-        text = unpack(entry) if entry.compress_type == _ZSTD else archive.read(entry)
-        for sample in _once([loads(text)]):
+        try:
+            found = loads(_text(entry, archive, unpack))
+        except RecordError as error:
+            number += 1
+            yield Row(number, None, str(error))
+            continue
+        for sample in _once([found]):
             number += 1
             yield Row(number, _first(sample))
+
+
+def _text(
+    entry: zipfile.ZipInfo, archive: zipfile.ZipFile, unpack: Callable[[zipfile.ZipInfo], bytes]
+) -> bytes:
+    """What an entry holds. Raises RecordError if it is damaged, or too large to be a sample."""
+    if entry.file_size > _LARGEST:
+        raise RecordError(f"'{entry.filename}' has {entry.file_size} bytes; a sample has {_LARGEST} at most")
+    try:
+        return unpack(entry) if entry.compress_type == _ZSTD else archive.read(entry)
+    except (*_DAMAGE, OSError) as error:
+        raise RecordError(f"'{entry.filename}' of the log cannot be unpacked: {error}") from None
 
 
 def _unpacker(data: bytes) -> Callable[[zipfile.ZipInfo], bytes]:
@@ -107,7 +140,10 @@ def _unpacker(data: bytes) -> Callable[[zipfile.ZipInfo], bytes]:
         head = entry.header_offset
         skip = sum(int.from_bytes(data[head + at : head + at + 2], "little") for at in (26, 28))
         packed = data[head + 30 + skip : head + 30 + skip + entry.compress_size]
-        text: bytes = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+        try:
+            text: bytes = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+        except zstandard.ZstdError as error:
+            raise RecordError(f"'{entry.filename}' of the log cannot be unpacked: {error}") from None
         return text
 
     return unpack
@@ -176,7 +212,7 @@ def _message(message: Any) -> Record:
                     "arguments": canonical(call.get("arguments") or {}).decode(),
                 },
             }
-            for call in message["tool_calls"]
+            for call in (mapping(c, "a tool call") for c in sequence(message["tool_calls"], "'tool_calls'"))
         ]
     if message.get("tool_call_id"):
         kept["tool_call_id"] = message["tool_call_id"]

@@ -13,14 +13,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from libmachine.canon import Record, RecordError, canonical, loads
+from libmachine.canon import OUTER_DEPTH, Record, RecordError, canonical, loads
 from libmachine.errors import MachineError
-from libmachine.interchange.rows import Columns, Row, Unfit, field, json_lines, table
+from libmachine.interchange.rows import Columns, Row, Unfit, field, json_lines, mapping, sequence, table
 
 _USUAL = ("input", "question", "query", "prompt", "message")
 _SAYS_TARGET = ("equals", "contains", "icontains", "contains-any", "icontains-any", "similar", "factuality")
 _FILLED = re.compile(r"\{\{-?\s*(?:input|target|env)\b")
 """What promptfoo fills in wherever it stands in a test of ours: variables, and the environment."""
+_LARGEST = 200_000
+"""Values of a test, a hundred characters counting for one."""
 _MOST = 10_000
 """Tests that lists of values may multiply one test to."""
 
@@ -30,17 +32,20 @@ def read(data: bytes, columns: Columns, directory: str | None) -> Iterator[Row]:
 
     Raises MachineError if there is none, or no YAML reader.
     """
-    config = _parsed(data)
+    config = _loaded(data)
     tests = config if isinstance(config, list) else _tests(config) if isinstance(config, dict) else None
     if not tests:
         raise MachineError("no 'tests' in it; name a promptfooconfig or a file of tests")
     default = config.get("defaultTest") if isinstance(config, dict) else None
-    default = default if isinstance(default, dict) else {}
+    try:
+        default = _plain(default) if isinstance(default, dict) else {}
+    except Unfit as error:
+        raise MachineError(f"its defaultTest is no test: {error}") from None
     for number, test in enumerate(_all(tests, directory), 1):
         try:
             if isinstance(test, Unfit):
                 raise test
-            yield from (Row(number, case) for case in _cases(test, default, columns))
+            yield from (Row(number, case) for case in _cases(_plain(test), default, columns))
         except Unfit as error:
             yield Row(number, None, str(error))
 
@@ -54,12 +59,43 @@ def _tests(config: Mapping[str, Any]) -> Any:
     for result in results["results"]:
         if isinstance(result, Mapping) and isinstance(result.get("testCase"), Mapping):
             test = {**result["testCase"], "vars": result.get("vars") or result["testCase"].get("vars")}
-            found.setdefault(canonical(test["vars"]), test)
+            try:
+                found.setdefault(canonical(test["vars"]), test)
+            except RecordError:  # told where it is read
+                found[b"%d" % len(found)] = test
     return list(found.values())
 
 
+def _plain(value: Any) -> Any:
+    """A value of YAML as JSON has it: every name a text, dates as they are written. Raises Unfit."""
+    room = _LARGEST
+
+    def walk(value: Any, depth: int) -> Any:
+        nonlocal room
+        room -= 1 + (len(value) // 100 if isinstance(value, str) else 0)
+        if room < 0 or not depth:  # a few aliases of aliases make billions
+            raise Unfit("it is too large, or nested too deeply")
+        if isinstance(value, Mapping):
+            return {str(name): walk(item, depth - 1) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [walk(item, depth - 1) for item in value]
+        return value if isinstance(value, str | int | float | None) else str(value)
+
+    return walk(value, OUTER_DEPTH)
+
+
+def _loaded(data: bytes) -> Any:
+    """A value from JSON, else from YAML. Raises MachineError."""
+    try:
+        return _parsed(data)
+    except RecursionError:
+        raise MachineError("its lists and objects are nested too deeply") from None
+    except ValueError as error:  # what YAML takes for a date or number, and is none
+        raise MachineError(f"no YAML: {' '.join(str(error).split())}") from None
+
+
 def _parsed(data: bytes) -> Any:
-    """A value from JSON, else from YAML."""
+    """A value from JSON, else from YAML. Raises MachineError, ValueError and RecursionError."""
     try:
         return loads(data)
     except RecordError:
@@ -69,7 +105,8 @@ def _parsed(data: bytes) -> Any:
     except ImportError:
         raise MachineError("this is no JSON, and YAML needs PyYAML; type: pip install pyyaml") from None
     try:
-        return yaml.safe_load(io.BytesIO(data))
+        # the loader in C, where there is one: the other takes the square of the depth
+        return yaml.load(io.BytesIO(data), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise MachineError(f"no YAML: {' '.join(str(error).split())}") from None
 
@@ -87,6 +124,8 @@ def _all(tests: Any, directory: str | None) -> Iterator[Any]:
 
 
 def _of_file(name: str, directory: str | None) -> Iterator[Any]:
+    if "\0" in name:
+        raise Unfit("its tests are in a file whose name has a zero byte")
     top = os.path.realpath(directory) if directory is not None else None
     path = os.path.realpath(os.path.join(top or "", name))
     if top is None or not path.startswith(f"{top}/") or not os.path.isfile(path):
@@ -99,7 +138,7 @@ def _of_file(name: str, directory: str | None) -> Iterator[Any]:
     elif kind == "jsonl":
         yield from (Unfit(row.error) if row.error else row.value for row in json_lines(data))
     elif kind in ("yaml", "yml", "json"):
-        found = _parsed(data)
+        found = _loaded(data)
         yield from found if isinstance(found, list) else [found]
     else:
         raise Unfit(f"its tests are made by '{name}'; run promptfoo and import what it writes")
@@ -127,8 +166,14 @@ def _assertion(text: str) -> Record:
 def _cases(test: Any, default: Mapping[str, Any], columns: Columns) -> Iterator[Record]:
     if not isinstance(test, Mapping) or not isinstance(test.get("vars") or default.get("vars"), Mapping):
         raise Unfit("a test is an object with 'vars'")
-    variables = {**(default.get("vars") or {}), **(test.get("vars") or {})}
-    asserts = [*(default.get("assert") or []), *(test.get("assert") or [])]
+    variables = {
+        **mapping(default.get("vars"), "'vars' of defaultTest"),
+        **mapping(test.get("vars"), "'vars'"),
+    }
+    asserts = [
+        *sequence(default.get("assert"), "'assert' of defaultTest"),
+        *sequence(test.get("assert"), "'assert'"),
+    ]
     lists = {name: value for name, value in variables.items() if isinstance(value, list)}
     ways = 1
     for value in lists.values():
@@ -152,7 +197,7 @@ def _case(
     if isinstance(case["input"], str) and case["input"].startswith("file://"):
         raise Unfit(f"its input is in '{case['input']}'; only texts can come along")
     case["input"] = _as_input(case["input"])
-    metadata = dict(test.get("metadata") or {})
+    metadata = dict(mapping(test.get("metadata"), "'metadata'"))
     name = metadata.pop("id", None)
     if name is not None:
         case = {"id": str(name), **case}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from libmachine import jsonl
-from libmachine.canon import Record
+from libmachine.canon import Record, called
 from libmachine.errors import MachineError
 
 
@@ -24,6 +25,20 @@ class Row(NamedTuple):
 
 class Unfit(Exception):
     """A row that is no case; the message says why."""
+
+
+def mapping(value: Any, what: str) -> Mapping[str, Any]:
+    """A value that has to be an object, or is absent. Raises Unfit."""
+    if value is not None and not isinstance(value, Mapping):
+        raise Unfit(f"{what} is {called(value)}, not an object")
+    return value or {}
+
+
+def sequence(value: Any, what: str) -> Sequence[Any]:
+    """A value that has to be a list, or is absent. Raises Unfit."""
+    if value is not None and not isinstance(value, list):
+        raise Unfit(f"{what} is {called(value)}, not a list")
+    return value or []
 
 
 class Columns(NamedTuple):
@@ -64,7 +79,7 @@ def table(data: bytes, tabs: bool = False) -> Iterator[Row]:
             continue
         if header is None:
             header = [cell.strip() for cell in cells]
-            if twice := {name for name in header if header.count(name) > 1}:
+            if twice := {name for name, count in Counter(header).items() if count > 1}:
                 raise MachineError(f"column '{min(twice)}' is there twice; rename one")
         elif len(cells) > len(header):
             yield Row(start, None, f"{len(cells)} cells under {len(header)} columns; quote cells with commas")

@@ -14,13 +14,15 @@ from libmachine.store import disk, layout
 
 _OURS = "machine"
 _PATIENCE_S = 10.0
+_LONGEST = 1000
+"""Characters of a file that is a ref; git's own has 41."""
 
 
 def read(directory: str, name: str) -> str | None:
     """What a ref points to, loose or packed; None if it is not there."""
     try:
-        with open(f"{directory}/{name}") as file:
-            return file.read().strip() or None
+        with open(f"{directory}/{name}", errors="replace") as file:
+            return file.read(_LONGEST).strip() or None
     except (FileNotFoundError, IsADirectoryError):
         return _packed(directory).get(name)
 
@@ -28,7 +30,7 @@ def read(directory: str, name: str) -> str | None:
 def _packed(directory: str) -> dict[str, str]:
     found = {}
     try:
-        with open(f"{directory}/packed-refs") as file:
+        with open(f"{directory}/packed-refs", errors="surrogateescape") as file:
             for line in file:
                 oid, _, name = line.rstrip("\n").partition(" ")
                 if name and len(oid) == 40:

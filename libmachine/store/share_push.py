@@ -129,9 +129,12 @@ def _start(directory: str, name: str, theirs: Mapping[str, str]) -> int:
     known: dict[str, Any] = rows[0] if rows else {}
     start = known.get("offset", 0)
     path = f"{directory}/records"
-    if not isinstance(start, int) or not log.is_boundary(path, start):
+    tips = known.get("tips")
+    if not isinstance(start, int) or start < 0 or not log.is_boundary(path, start):
         return 0
-    if known.get("mark") != log.mark(path, start) or not known.get("tips", {}).items() <= theirs.items():
+    if known.get("mark") != log.mark(path, start) or not isinstance(tips, dict):
+        return 0
+    if any(theirs.get(ref_) != oid for ref_, oid in tips.items()):
         return 0
     return start
 
