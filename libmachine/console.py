@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import sys
@@ -29,6 +30,12 @@ def safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _CONTROL.sub("\ufffd", _SEQUENCE.sub("", text))
+
+
+def escaped(line: bytes) -> bytes:
+    """A line of JSON as a terminal may have it: the same value, control characters as \\u escapes."""
+    text = line.decode("utf-8", "replace")
+    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], text).encode()
 
 
 def one_line(text: str, width: int) -> str:
@@ -96,11 +103,13 @@ def _pad(text: str, wide: int, right: bool) -> str:
 
 
 def say(text: str) -> None:
-    """A line of talk on stderr, without secrets. A closed or full stderr loses the talk, never the work."""
+    """A line of talk on stderr, without secrets and safe for a terminal, whatever it quotes.
+
+    A closed or full stderr loses the talk, never the work."""
     from libmachine.redact import of_environment as redacted  # only talk needs it
 
     try:
-        sys.stderr.write(redacted(text) + "\n")
+        sys.stderr.write(safe(redacted(text)) + "\n")
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         pass
@@ -168,7 +177,7 @@ class Progress:
             head = f"{self.label} [{'#' * filled}{'.' * (20 - filled)}] {self.done}/{self.total}"
         else:
             head = f"{self.label} {self.done}"
-        self._show(cut(f"{head} {note}", room - 1))
+        self._show(cut(f"{head} {one_line(note, room)}", room - 1))
 
     def _show(self, text: str) -> None:
         try:
