@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import sys
@@ -36,6 +37,12 @@ def safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _CONTROL.sub("\ufffd", _SEQUENCE.sub("", text))
+
+
+def escaped(line: bytes) -> bytes:
+    """A line of JSON as a terminal may have it: the same value, control characters as \\u escapes."""
+    text = line.decode("utf-8", "replace")
+    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], text).encode()
 
 
 def one_line(text: str, width: int) -> str:
@@ -146,11 +153,12 @@ def _pad(text: str, wide: int, right: bool) -> str:
 
 
 def say(text: str) -> None:
-    """A line of talk on stderr, without secrets, folded for a person. A closed or full stderr loses the talk,
-    never the work."""
+    """A line of talk on stderr, without secrets, safe for a terminal whatever it quotes, folded for a person.
+
+    A closed or full stderr loses the talk, never the work."""
     from libmachine.redact import of_environment as redacted  # only talk needs it
 
-    text = redacted(text)
+    text = safe(redacted(text))
     if (listener := _listening()) is not None:
         listener(text)
         return
@@ -270,7 +278,9 @@ class Progress:
         if self.total:
             pace = (time.monotonic() - self._began) / (self.done - self._before)
             notes.append(f"{duration(pace * max(0, self.total - self.done))} left")
-        self._show(cut(f"{head} {', '.join([*notes, note] if note else notes)}".rstrip(), room - 1))
+        self._show(
+            cut(f"{head} {', '.join([*notes, one_line(note, room)] if note else notes)}".rstrip(), room - 1)
+        )
 
     def _show(self, text: str) -> None:
         try:

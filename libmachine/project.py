@@ -124,7 +124,7 @@ def hide_from_git(store: str) -> bool:
     line = "/" + re.sub(r"([*?\[\]\\])", r"\\\1", f"{where[0]}{name}/")
     path = f"{common}/info/exclude"
     try:
-        with open(path) as file:
+        with open(path, errors="replace") as file:
             text = file.read()
     except FileNotFoundError:
         text = ""
@@ -150,7 +150,7 @@ def ignore(root: str, store: str) -> bool:
     line = f"/{name}/"
     path = f"{root}/.gitignore"
     try:
-        with open(path) as file:
+        with open(path, errors="replace") as file:
             text = file.read()
     except FileNotFoundError:
         text = ""

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -75,13 +76,16 @@ class Commands:
         pipes: list[tuple[list[list[str]], bytes]],
         environment: dict[str, str],
         kills: list[tuple[int, int, float, int]],
+        terminal: str = "",
     ) -> list[list[Done]]:
         """Pipelines (stages, stdin) at the same time. kills: (pipeline, stage, seconds after the start,
-        signal); one that has ended by then is left alone."""
+        signal); one that has ended by then is left alone. terminal: path of one that all last stages print
+        on, and all their stderr goes to."""
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             for number, (_, stdin) in enumerate(pipes):
                 Path(folder, f"in{number}").write_bytes(stdin)
             asked = {"pipes": [stages for stages, _ in pipes], "env": environment, "folder": folder}
+            asked["terminal"] = terminal
             assert self.server.stdin and self.server.stdout
             self.server.stdin.write(json.dumps({**asked, "kills": kills}).encode() + b"\n")
             self.server.stdin.flush()
@@ -90,7 +94,9 @@ class Commands:
                 [
                     Done(
                         code,
-                        Path(folder, f"out{number}").read_bytes() if stage == len(codes) - 1 else b"",
+                        Path(folder, f"out{number}").read_bytes()
+                        if stage == len(codes) - 1 and not terminal
+                        else b"",
                         Path(folder, f"err{number}.{stage}").read_text(errors="replace"),
                     )
                     for stage, code in enumerate(codes)
@@ -101,8 +107,6 @@ class Commands:
 
 def _serve(asks_models: bool) -> None:
     sys.path[:1] = [str(ROOT)]
-    from importlib import import_module
-
     for verb in VERBS:
         import_module(f"libmachine.cmd.{verb}")
     for name in ("_run", "_grade", "_select", "_converse", "_runs", "_show", "_fsck", "_forget", "_sync"):
@@ -151,6 +155,12 @@ def _start(asked: dict[str, Any], pipe: int) -> list[int]:
             (-1, os.open(f"{folder}/out{pipe}", os.O_WRONLY | os.O_CREAT)) if last else os.pipe()
         )
         error = os.open(f"{folder}/err{pipe}.{number}", os.O_WRONLY | os.O_CREAT)
+        if asked["terminal"]:
+            shown = os.open(asked["terminal"], os.O_RDWR | os.O_NOCTTY)
+            os.dup2(shown, error)
+            if last:
+                os.dup2(shown, sink)
+            os.close(shown)
         pid = os.fork()
         if pid == 0:
             for fd, place in ((source, 0), (sink, 1), (error, 2)):
@@ -170,7 +180,7 @@ def _become(words: list[str], environment: dict[str, str]) -> None:
     try:
         os.environ.update(environment)
         sys.argv = [f"machine-{words[0]}", *words[1:]]
-        code = sys.modules[f"libmachine.cmd.{words[0]}"].main()
+        code = import_module(f"libmachine.cmd.{words[0]}").main()
     except BaseException as error:
         os.write(2, f"Traceback: {error!r}\n".encode())
     finally:

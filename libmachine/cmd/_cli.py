@@ -183,6 +183,7 @@ class Output:
         self.stop = stop
         self.gone = False
         self.error: OSError | None = None
+        self._terminal: bool | None = None
 
     def write(self, data: bytes) -> None:
         """Print a whole line, newline included, at once."""
@@ -190,6 +191,10 @@ class Output:
             return
         from libmachine import console, jsonl
 
+        if self._terminal is None:
+            self._terminal = console.is_terminal(1)
+        if self._terminal:
+            data = console.escaped(data)
         try:
             jsonl.write(console.product(), data)
         except OSError as error:
@@ -198,8 +203,10 @@ class Output:
             self.stop.set()
 
     def text(self, text: str) -> None:
-        """Print a line for people."""
-        self.write((text + "\n").encode("utf-8", "replace"))
+        """Print a line for people, safe for a terminal whatever it quotes."""
+        from libmachine import console
+
+        self.write((console.safe(text) + "\n").encode("utf-8", "replace"))
 
 
 class Interrupts:

@@ -85,9 +85,11 @@ def _exec(verb: str, words: list[str]) -> int:
     if program is None:
         import difflib
 
+        from libmachine.console import safe
+
         near = difflib.get_close_matches(verb, [command.verb for command in COMMANDS], 1)
         hint = f"did you mean '{near[0]}'?" if near else "machine --help lists the verbs"
-        sys.stderr.write(f"fatal: no verb '{verb}'; {hint}\n")
+        sys.stderr.write(f"fatal: no verb '{safe(verb)}'; {hint}\n")
         return _UNKNOWN
     try:
         os.execv(program, [program, *words])
@@ -116,7 +118,9 @@ def _help(words: list[str]) -> int:
             page = f"{folder}/{name}.{section}"
             if os.path.exists(page):
                 return _page(page)
-    sys.stderr.write(f"fatal: no page '{name}'; machine --help lists the verbs\n")
+    from libmachine.console import safe
+
+    sys.stderr.write(f"fatal: no page '{safe(name)}'; machine --help lists the verbs\n")
     return _UNKNOWN
 
 
