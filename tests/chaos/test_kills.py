@@ -99,6 +99,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / "instructions.md").write_text(f"You are {name}.\n")
         (home / "model.json").write_text('{"model": "fake/talker"}')
     (folder / "machines/desk/cases.jsonl").write_bytes(TALK)
+    (folder / "machines/say/cases.jsonl").write_bytes(b'"a case"\n')
     subprocess.run(["git", "init", "-q", folder], check=True)
     return folder
 
