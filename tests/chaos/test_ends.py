@@ -17,6 +17,7 @@ from test_kills import (
     ANSWERS,
     CASES,
     GIVEN,
+    LONG,
     PIPE,
     SEED,
     WORKERS,
@@ -66,7 +67,7 @@ def test_interrupts_of_the_whole_group(
     store = place / "store"
     whole = as_fast_as_today(commands, place / "first")
     chance = random.Random(f"{SEED} {times}")
-    for number in range(3):
+    for number in range(20 if LONG else 2):
         moment = chance.uniform(0.3, 0.9) * whole
         endpoint.asked.clear()
         hits = [(0, stage, moment + 0.02 * n, int(signal.SIGINT)) for n in range(times) for stage in range(3)]

@@ -31,7 +31,7 @@ from fake_endpoint import FakeEndpoint, Reply, completion
 from forked import Commands
 
 LONG = os.environ.get("MACHINE_CHAOS") == "long"
-ROUNDS = 200 if LONG else 12
+ROUNDS = 200 if LONG else 10
 SEED = os.environ.get("MACHINE_CHAOS_SEED", "8")
 CASES, TRIALS, WORKERS = 8, 2, 3
 ANSWERS = CASES * TRIALS
