@@ -20,7 +20,7 @@ from libmachine.githash import DIRECTORY, FILE, blob_id, tree_id
 
 VERSIONED = ("instructions.md", "model.json", "rubric.toml")
 _CASE = '{"input": "..."}'
-LARGEST_RUBRIC = 64 * 1024
+LARGEST_RUBRIC = 32 * 1024
 """Bytes: a server reads rubrics that anybody pushed, and the time TOML takes grows with their square."""
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _CRITERION_FIELDS = ("description", "weight", "levels", "pass_at", "guard", "role")

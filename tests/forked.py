@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime, timedelta, tzinfo
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -175,9 +177,13 @@ def _start(asked: dict[str, Any], pipe: int) -> list[int]:
 
 
 def _become(words: list[str], environment: dict[str, str]) -> None:
-    """Run a command in this fork; never returns."""
+    """Run a command in this fork, or `head`; never returns."""
     code = 255
     try:
+        if words[0] == "head":
+            code = _head()
+            return
+        _limit(environment)
         os.environ.update(environment)
         sys.argv = [f"machine-{words[0]}", *words[1:]]
         code = import_module(f"libmachine.cmd.{words[0]}").main()
@@ -185,6 +191,31 @@ def _become(words: list[str], environment: dict[str, str]) -> None:
         os.write(2, f"Traceback: {error!r}\n".encode())
     finally:
         os._exit(code)
+
+
+def _head() -> int:
+    """As `head -1`: one line, and the pipe is closed."""
+    line = b""
+    while not line.endswith(b"\n") and (letter := os.read(0, 1)):
+        line += letter
+    os.write(1, line)
+    return 0
+
+
+def _limit(environment: dict[str, str]) -> None:
+    """TEST_FILE_BYTES: no file may grow beyond. TEST_CLOCK_S: the clock is off by so much."""
+    if size := environment.get("TEST_FILE_BYTES"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), resource.RLIM_INFINITY))
+    if shift := environment.get("TEST_CLOCK_S"):
+        right = time.time
+        time.time = lambda: right() + float(shift)
+
+        class Off(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> datetime:
+                return datetime.now(tz) + timedelta(seconds=float(shift))
+
+        import_module("libmachine.canon").datetime = Off  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -24,8 +24,10 @@ def command(workspace: str | None, since: str | None, by: str, as_json: bool) ->
 
     from libmachine import console, spend, times
     from libmachine.canon import dump_line, plain
+    from libmachine.store import layout
 
     store = _cli.project(workspace).store
+    layout.refuse_foreign(store)
     groups = spend.sums(spend.rows(f"{store}/spend"), by, times.since(since) if since else None)
     output = _cli.Output(threading.Event())
     if as_json or not console.is_terminal(1):

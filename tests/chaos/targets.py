@@ -742,6 +742,7 @@ def evals(data: bytes) -> Any:
 @target(
     b'input,target,id,metadata\r\n"a ""q""",b,1,"{""k"": 1}"\r\n,,,\r\n',
     words=[b",", b'"', b'""', b"\r", b"\n", b"input", b"target", b"\0", b"\xff", b"[1", b"{", b"id", b"\t"],
+    most=30_000,
 )
 def csv(data: bytes) -> Any:
     _imported(data, None, True)

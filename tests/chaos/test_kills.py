@@ -31,7 +31,7 @@ from fake_endpoint import FakeEndpoint, Reply, completion
 from forked import Commands
 
 LONG = os.environ.get("MACHINE_CHAOS") == "long"
-ROUNDS = 200 if LONG else 12
+ROUNDS = 200 if LONG else 10
 SEED = os.environ.get("MACHINE_CHAOS_SEED", "8")
 CASES, TRIALS, WORKERS = 8, 2, 3
 ANSWERS = CASES * TRIALS
@@ -99,6 +99,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / "instructions.md").write_text(f"You are {name}.\n")
         (home / "model.json").write_text('{"model": "fake/talker"}')
     (folder / "machines/desk/cases.jsonl").write_bytes(TALK)
+    (folder / "machines/say/cases.jsonl").write_bytes(b'"a case"\n')
     subprocess.run(["git", "init", "-q", folder], check=True)
     return folder
 
