@@ -1,8 +1,9 @@
 """The scripted engine: fixed replies from a file of rules, for tests and for controls.
 
-A rule a line: {"match": REGEX, "trial"?: N, "replies": [...]}. The first rule whose regex is
-found in the case's input (and whose trial fits) answers; its replies are used in order
-within a run. A reply is a text or an assistant message; it may also carry
+A rule a line: {"match": REGEX, "trial"?: N, "expand"?: true, "replies": [...]}. The first rule whose
+regex is found in the case's input (and whose trial fits) answers; its replies are used in order
+within a run. With expand, \\1 and \\g<0> in a reply's texts are what the regex's groups found.
+A reply is a text or an assistant message; it may also carry
 
     finish_reason   why the model stopped (default: tool_calls if it calls a tool, else stop)
     usage           {prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens}
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +35,7 @@ class Rule:
 
     match: re.Pattern[str]
     trial: int | None
+    expand: bool
     replies: list[dict[str, Any]]
 
 
@@ -50,12 +53,15 @@ class ScriptedEngine:
     def complete(self, request: Request) -> Completion:
         """The reply of the first fitting rule at this step of the run."""
         for rule in self.rules:
-            if rule.trial in (None, request.trial) and rule.match.search(request.case_text):
+            if rule.trial in (None, request.trial) and (found := rule.match.search(request.case_text)):
                 if request.step >= len(rule.replies):
                     raise ProviderError(
                         f"rule '{rule.match.pattern}' of '{self.path}' has no reply {request.step + 1}"
                     )
-                return _completion(rule.replies[request.step], self.model, request.step)
+                reply = rule.replies[request.step]
+                if rule.expand:
+                    reply = _each_text(reply, found.expand)
+                return _completion(reply, self.model, request.step)
         raise ProviderError(f"no rule of '{self.path}' matches the input '{request.case_text[:60]}'")
 
     def close(self) -> None:
@@ -84,19 +90,37 @@ def _refuse(error: str) -> Rule:
 
 def _rule(value: Any) -> Rule:
     if not isinstance(value, dict) or not isinstance(value.get("match"), str):
-        raise ValueError('a rule is {"match": REGEX, "trial"?: N, "replies": [...]}')
+        raise ValueError('a rule is {"match": REGEX, "trial"?: N, "expand"?: true, "replies": [...]}')
     replies = value.get("replies")
     if not isinstance(replies, list) or not replies:
         raise ValueError("'replies' is a list of texts or assistant messages")
-    if unknown := set(value) - {"match", "trial", "replies"}:
+    if unknown := set(value) - {"match", "trial", "expand", "replies"}:
         raise ValueError(f"unknown field '{min(unknown)}'")
     messages = [{"role": "assistant", "content": r} if isinstance(r, str) else r for r in replies]
     if not all(isinstance(message, dict) for message in messages):
         raise ValueError("'replies' is a list of texts or assistant messages")
     for message in messages:
         _check(message)
-    trial = value.get("trial")
-    return Rule(re.compile(value["match"]), trial if isinstance(trial, int) else None, messages)
+    trial, match, expand = value.get("trial"), re.compile(value["match"]), value.get("expand", False)
+    if not isinstance(expand, bool):
+        raise ValueError("'expand' is true or false")
+    if expand:
+        try:
+            _each_text(messages, lambda text: match.sub(text, ""))  # a group that there is not is told now
+        except IndexError as error:
+            raise ValueError(f"a reply: {error}") from None
+    return Rule(match, trial if isinstance(trial, int) else None, expand, messages)
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """The value with every string in it changed, but for names of fields."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_each_text(each, change) for each in value]
+    return (
+        {name: _each_text(each, change) for name, each in value.items()} if isinstance(value, dict) else value
+    )
 
 
 def _check(reply: dict[str, Any]) -> None:
