@@ -71,6 +71,20 @@ eq "$(jq -c '[.name,.description,.parameters.required,.parameters.properties.b.d
   '["add","Add two numbers.",["a"],1]'
 eq "$(jq -c '[.parameters.properties.a.description,.parameters.properties.mood.enum]' schema)" '["the first",["calm","wild"]]'
 
+# a reply may say what the regex found, whatever stands in it; a group that there is not is told at once
+cat >rules <<'J'
+{"match": "(?s)^(.*?)go(\\W*)$", "expand": true, "replies": [{"content": "\\1", "tool_calls": [{"name": "data", "arguments": {"word": "\\2"}}]}, "<\\g<0>>"]}
+J
+expect 0 machine-run act --harness scripted --model rules --json 'a\1 "b" go"'
+eq "$(jq -c '[.messages[2].content, (.messages[2].tool_calls[0].function.arguments | fromjson.word), .output]' "$out")" \
+  '["a\\1 \"b\" ","\"","<a\\1 \"b\" go\">"]'
+echo '{"match": "go", "expand": true, "replies": ["\\1"]}' >rules
+expect 128 machine-run act --harness scripted --model rules go
+has "$err" "rule 1: invalid group reference 1"
+echo '{"match": "go", "expand": 1, "replies": ["\\1"]}' >rules
+expect 128 machine-run act --harness scripted --model rules go
+has "$err" "'expand' is true or false"
+
 # what is wrong goes back to the model, with the same call id, and the loop goes on
 while IFS='|' read -r arguments wanted; do
   go "$(call "$arguments")" || die "$arguments"

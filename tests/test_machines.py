@@ -652,6 +652,24 @@ def test_fullwidth_has_cases_of_its_own() -> None:
     assert alike == []
 
 
+# red: what its oracle is run on
+
+
+def test_lessons_are_no_cases_and_balanced() -> None:
+    """Lessons are taught, cases choose how, the exam measures: none of one is nearly another."""
+    lessons, others = cases("red", "lessons.jsonl"), both("red")
+    assert [lesson["target"] for lesson in lessons] == [int(red.has_red(e["input"])) for e in lessons]
+    assert 2 * sum(lesson["target"] for lesson in lessons) == len(lessons) >= 100
+    assert len({lesson["input"].casefold() for lesson in lessons}) == len(lessons)
+    assert len({case["id"] for case in (*lessons, *others)}) == len(lessons) + len(others)
+    alike = [
+        (one["id"], other["id"])
+        for one, other in product(lessons, others)
+        if likeness(one["input"], other["input"]) >= 0.5
+    ]
+    assert alike == []
+
+
 # The files of each machine
 
 LEAST = {"brief": (40, 24), "red": (16, 12), "wordmath": (14, 10), "wordmath/fullwidth": (12, 8)}

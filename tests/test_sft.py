@@ -330,6 +330,8 @@ def test_warnings() -> None:
     assert [warning.partition(":")[0] for warning in found] == codes
     fine = {"cases": 4, "unsolved": 1, "median_rate": 0.5}
     assert plan.warnings(plan.make(examples(40), settings()), fine) == []
+    of_teacher = plan.warnings(plan.make(examples(2), settings()), told, unthinking=1, taught=True)
+    assert of_teacher == [line for line in found if not line.startswith("easy")]
 
 
 def test_base_of_a_model_id() -> None:

@@ -13,6 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libmachine.tinkerd import passes_torch
+from libmachine.tinkerd.engine import Datum
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = sorted((ROOT / "tests" / "tinkerd").glob("check_*.py"))
@@ -59,3 +64,41 @@ def test_trainer(check: Path, tmp_path: Path) -> None:
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert " skipped" not in done.stdout
+
+
+data = st.lists(
+    st.tuples(st.integers(0, 40), st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(0, 50)),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(data)
+def test_what_is_shared_is_alike_and_has_no_weight(made: list[tuple[int, list[int], int]]) -> None:
+    """Of examples that begin with the same tokens for a while: as much as can be shared, and no more."""
+    examples = []
+    for same, own, weighted in made:
+        tokens = [7] * same + own
+        examples.append(Datum(tokens, tokens, [float(at >= weighted) for at in range(len(tokens))]))
+    count = passes_torch.shared(examples)
+
+    def fits(size: int) -> bool:
+        heads = {tuple(datum.tokens[:size]) for datum in examples}
+        bare = not any(any(datum.weights[:size]) for datum in examples)
+        return len(heads) == 1 and bare and all(len(datum.tokens) > size for datum in examples)
+
+    assert fits(count)
+    if len(examples) > 1 and count:
+        assert not fits(count + 1)
+    if len(examples) == 1 or not count:
+        assert count == 0 and (len(examples) == 1 or not fits(passes_torch._WORTH))
+
+
+@given(st.lists(st.integers(1, 900), max_size=30), st.integers(0, 700))
+def test_a_pass_is_bounded(sizes: list[int], shared: int) -> None:
+    """Every example is in one pass; a pass of several fits, what they share counted once."""
+    passes = passes_torch.batches([shared + size for size in sizes], shared)
+    assert sorted(index for batch in passes for index in batch) == list(range(len(sizes)))
+    for batch in passes:
+        longest = max(sizes[index] for index in batch)
+        assert len(batch) == 1 or shared + len(batch) * longest <= passes_torch.MOST_BATCH

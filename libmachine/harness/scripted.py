@@ -1,9 +1,10 @@
 """The scripted engine: fixed replies from a file of rules, for tests and for controls.
 
-A rule a line: {"match": REGEX, "instructions"?: REGEX, "trial"?: N, "replies": [...]}. The first
-rule whose regex is found in the case's input (and the other one in the instructions, and whose
-trial fits) answers; its replies are used in order within a run. A reply is a text or an assistant
-message; it may also carry
+A rule a line: {"match": REGEX, "instructions"?: REGEX, "trial"?: N, "expand"?: true,
+"replies": [...]}. The first rule whose regex is found in the case's input (and the other one in the
+instructions, and whose trial fits) answers; its replies are used in order within a run. With expand,
+\\1 and \\g<0> in a reply's texts are what the regex's groups found.
+A reply is a text or an assistant message; it may also carry
 
     finish_reason   why the model stopped (default: tool_calls if it calls a tool, else stop)
     usage           {prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens}
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +38,7 @@ class Rule:
     match: re.Pattern[str]
     instructions: re.Pattern[str]
     trial: int | None
+    expand: bool
     replies: list[dict[str, Any]]
 
 
@@ -55,13 +58,16 @@ class ScriptedEngine:
         first = request.messages[0] if request.messages else {}
         given = text_of(first.get("content")) if first.get("role") == "system" else ""
         for rule in self.rules:
-            fits = rule.match.search(request.case_text) and rule.instructions.search(given)
-            if fits and rule.trial in (None, request.trial):
+            found = rule.match.search(request.case_text)
+            if found and rule.instructions.search(given) and rule.trial in (None, request.trial):
                 if request.step >= len(rule.replies):
                     raise ProviderError(
                         f"rule '{rule.match.pattern}' of '{self.path}' has no reply {request.step + 1}"
                     )
-                return _completion(rule.replies[request.step], self.model, request.step)
+                reply = rule.replies[request.step]
+                if rule.expand:
+                    reply = _each_text(reply, found.expand)
+                return _completion(reply, self.model, request.step)
         raise ProviderError(f"no rule of '{self.path}' matches the input '{request.case_text[:60]}'")
 
     def close(self) -> None:
@@ -88,24 +94,45 @@ def _refuse(error: str) -> Rule:
     raise ValueError(error)
 
 
+_FORM = '{"match": REGEX, "instructions"?: REGEX, "trial"?: N, "expand"?: true, "replies": [...]}'
+
+
 def _rule(value: Any) -> Rule:
     if not isinstance(value, dict) or not isinstance(value.get("match"), str):
-        raise ValueError('a rule is {"match": REGEX, "instructions"?: REGEX, "trial"?: N, "replies": [...]}')
+        raise ValueError(f"a rule is {_FORM}")
     if not isinstance(value.get("instructions", ""), str):
         raise ValueError("'instructions' is a regex")
     replies = value.get("replies")
     if not isinstance(replies, list) or not replies:
         raise ValueError("'replies' is a list of texts or assistant messages")
-    if unknown := set(value) - {"match", "instructions", "trial", "replies"}:
+    if unknown := set(value) - {"match", "instructions", "trial", "expand", "replies"}:
         raise ValueError(f"unknown field '{min(unknown)}'")
     messages = [{"role": "assistant", "content": r} if isinstance(r, str) else r for r in replies]
     if not all(isinstance(message, dict) for message in messages):
         raise ValueError("'replies' is a list of texts or assistant messages")
     for message in messages:
         _check(message)
-    trial = value.get("trial")
+    trial, expand = value.get("trial"), value.get("expand", False)
     match, instructions = re.compile(value["match"]), re.compile(value.get("instructions", ""))
-    return Rule(match, instructions, trial if isinstance(trial, int) else None, messages)
+    if not isinstance(expand, bool):
+        raise ValueError("'expand' is true or false")
+    if expand:
+        try:
+            _each_text(messages, lambda text: match.sub(text, ""))  # a group that there is not is told now
+        except IndexError as error:
+            raise ValueError(f"a reply: {error}") from None
+    return Rule(match, instructions, trial if isinstance(trial, int) else None, expand, messages)
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """The value with every string in it changed, but for names of fields."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_each_text(each, change) for each in value]
+    return (
+        {name: _each_text(each, change) for name, each in value.items()} if isinstance(value, dict) else value
+    )
 
 
 def _check(reply: dict[str, Any]) -> None:

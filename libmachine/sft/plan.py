@@ -166,8 +166,11 @@ def _median(values: Sequence[float]) -> float | None:
     return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
 
-def warnings(plan: Plan, solved: Record, unthinking: int = 0) -> list[str]:
-    """What makes a training doubtful, each `code: words`. unthinking: examples with an empty think block."""
+def warnings(plan: Plan, solved: Record, unthinking: int = 0, taught: bool = False) -> list[str]:
+    """What makes a training doubtful, each `code: words`. unthinking: examples with an empty think block.
+
+    taught: by the runs of other models, of which the learner need not be able to do any.
+    """
     found = []
     count = len(plan.examples)
     control = plan.settings.control
@@ -184,7 +187,7 @@ def warnings(plan: Plan, solved: Record, unthinking: int = 0) -> list[str]:
             f"unsolved: {solved['unsolved']} of {solved['cases']} cases have no good run; "
             "only the others are learned"
         )
-    if (solved["median_rate"] or 0) > EASY:
+    if not taught and (solved["median_rate"] or 0) > EASY:
         found.append(
             f"easy: the median case is solved in {solved['median_rate']:.0%}; little is left to learn"
         )

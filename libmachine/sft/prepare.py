@@ -86,7 +86,9 @@ def prepare(
         trainer=trainer,
         price=prices.price_of(base_model, options["price_as"], trainer.base_url),
         instructions=machine.instructions,
-        warnings=plan.warnings(what, counts, made.unthinking),
+        warnings=plan.warnings(
+            what, counts, made.unthinking, taught=not all(live.is_by(run) for run in made.runs)
+        ),
     )
     told.warn(job)
     return job

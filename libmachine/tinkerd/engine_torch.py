@@ -132,9 +132,10 @@ class TorchEngine:
         self._peft.set_adapter(state.name)
         rows: list[list[float]] = [[] for _ in data]
         loss = 0.0
-        for batch in passes_torch.batches([len(datum.tokens) for datum in data]):
+        shared = passes_torch.shared(data)
+        for batch in passes_torch.batches([len(datum.tokens) for datum in data], shared):
             with torch.set_grad_enabled(backward):
-                loss += passes_torch.run(self._peft.base_model.model, data, batch, rows, backward)
+                loss += passes_torch.run(self._peft.base_model.model, data, batch, shared, rows, backward)
         return Losses(loss, rows)
 
     def optim_step(self, state: Any, adam: Adam) -> Mapping[str, float]:

@@ -16,7 +16,7 @@ from conftest import BASE
 from tinker import types
 
 from libmachine.harness import weights
-from libmachine.tinkerd import adapter, daemon
+from libmachine.tinkerd import adapter, daemon, engine, passes_torch
 
 WAIT_S = 300
 TOKENS_OF_PROMPT = [1, 9690, 198, 2683, 359, 253, 5356, 11173, 2, 198, 1, 4093, 198]
@@ -40,6 +40,10 @@ def example(question: list[int]) -> types.Datum:
     row = [0.0] * (len(tokens) - 1 - len(ANSWER)) + [1.0] * len(ANSWER)
     inputs: Any = {"target_tokens": tokens[1:], "weights": row}
     return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs)
+
+
+def row(datum: types.Datum) -> list[float]:
+    return list(datum.loss_fn_inputs["weights"].data)
 
 
 DATA = [example(question) for question in QUESTIONS]
@@ -129,6 +133,23 @@ def test_prompt_logprobs_are_those_of_training(
         assert np.allclose(row, alone.loss_fn_outputs[0]["logprobs"].to_numpy(), atol=1e-3)
         scored = snapshot.compute_logprobs(types.ModelInput.from_ints(prompt_of(question) + ANSWER))
         assert np.allclose(row, np.array(scored.result(WAIT_S)[1:], dtype=np.float32), atol=1e-3)
+
+
+def test_gradients_are_those_of_each_example_alone(client: tinker.ServiceClient) -> None:
+    """What the examples of a request begin with is computed once: the same step as one by one."""
+    plain = [engine.Datum(datum.model_input.to_ints(), row(datum), row(datum)) for datum in DATA]
+    assert passes_torch.shared(plain) == len(TOKENS_OF_PROMPT)
+    losses = []
+    for requests in ([DATA], [[datum] for datum in DATA]):
+        training = client.create_lora_training_client(
+            base_model=BASE, rank=8, seed=5, train_unembed=False
+        ).result(WAIT_S)
+        for _ in range(2):  # the first gradient of half of the adapter is 0
+            for request in requests:
+                training.forward_backward(request, "cross_entropy").result(WAIT_S)
+            training.optim_step(types.AdamParams(learning_rate=1e-3, eps=1e-4)).result(WAIT_S)
+        losses.append(nll(training))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_resumed_training_is_the_same(
