@@ -7,6 +7,7 @@ comes out is a fault of ours, as is a target that needs more than a second of pr
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -645,7 +646,7 @@ def exam(data: bytes) -> Any:
 def rules(data: bytes) -> Any:
     engine = scripted.ScriptedEngine(written("rules", data))
     engine.rules = [
-        scripted.Rule(rule.match, rule.instructions, None, [{**r, "delay_s": 0} for r in rule.replies])
+        dataclasses.replace(rule, trial=None, replies=[{**r, "delay_s": 0} for r in rule.replies])
         for rule in engine.rules
         if not any(letter in rule.match.pattern + rule.instructions.pattern for letter in "*+{?")
     ]
