@@ -112,7 +112,7 @@ has "$err" "6 cases: 6 stored, 0 run"
 machine-grade <"$out" >/dev/null 2>"$err"
 has "$err" "6 runs: 6 graded"
 # nobody there at all
-expect 3 machine-run say --harness openai --model m --base-url http://127.0.0.1:1/v1 --timeout 3 hi
+expect 3 machine-run say --harness openai --model m --base-url http://127.0.0.1:1/v1 --timeout 8 hi
 eq "$(field '[.status,.stop_reason,.output]')" '["failed","error",""] '
 has "$err" "check the address and the network"
 expect 0 machine-fsck
