@@ -111,7 +111,7 @@ expect 0 machine-fsck --repair; eq "$(wc -c <"$out")" 0; eq "$(find .machine/tmp
 
 mkdir .machine/objects/00 2>/dev/null; for n in $(seq 2000); do : >.machine/objects/00/$(printf '%038d' $n); done; chmod -R go= .machine/objects/00
 expect 0 machine-fsck; grep -q "^note: gc-worth: .*; machine-gc$" "$out" || die "no hint"
-machine-doctor >"$out" 2>"$err"; has "$out" "objects lie in files of their own"; has "$out" "-> machine-gc"; back
+machine-doctor >"$out" 2>"$err"; has "$out" "objects lie in files of their own"; has "$out" "type: machine-gc"; back
 
 # --- notes of the project -----------------------------------------------------------------------------
 version=$(python3 -c "print('1' * 40)")
