@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from libmachine import env
 from libmachine.errors import MachineError
+from libmachine.folders import make_private
 from libmachine.git import plumb
 from libmachine.store import layout
 from libmachine.store.store import Store
@@ -35,7 +36,7 @@ class Project:
         path = f"{env.cache_dir()}/adapters/{_adapter(adapter)}.gguf"
         if not os.path.exists(path):
             data = self.trained_file(adapter, "adapter.gguf")
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            make_private(os.path.dirname(path))
             temporary = f"{path}.{os.getpid()}.tmp"
             with open(temporary, "wb") as file:
                 file.write(data)

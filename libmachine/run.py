@@ -6,13 +6,15 @@ with today's id, target and metadata; a key that another process is buying is wa
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from libmachine import env, pool
 from libmachine.canon import Record, canonical, hash_of, plain
+from libmachine.compact import Table
 from libmachine.console import say
 from libmachine.errors import CutShort, Interrupted, MachineError
 from libmachine.folder import Folder
@@ -81,7 +83,7 @@ class Runner:
         self.revision = at_revision or revision(machine)
         self.conditions = hash_of(self._conditions())
         self._redacted = redactor(env.secrets())
-        self._trials: dict[str, int] = {}
+        self._trials = Table()
         self.stop = threading.Event()
         """Set: begin nothing new."""
         self.heard: Callable[[Record], None] = lambda message: None
@@ -110,6 +112,12 @@ class Runner:
             "limits": vars(self.settings.limits),
         }
 
+    def afresh(self) -> Self:
+        """The same, that counts trials from the first one on, as each command does."""
+        other = copy.copy(self)
+        other._trials = Table()
+        return other
+
     def jobs(self, cases: Iterable[Record]) -> Iterator[Job]:
         """Each case with its trial numbers: from 1, or after the stored ones without resume.
 
@@ -117,11 +125,12 @@ class Runner:
         """
         for case in cases:
             base = self.base_of(case)
-            if base not in self._trials:
-                self._trials[base] = 0 if self.settings.resume else self.store.last_trial(base)
-            for _ in range(self.settings.trials):
-                self._trials[base] += 1
-                yield self.job(case, self._trials[base], base)
+            last = self._trials.get(base)
+            if last is None:
+                last = 0 if self.settings.resume else self.store.last_trial(base)
+            for trial in range(last + 1, last + self.settings.trials + 1):
+                self._trials.set(base, trial)
+                yield self.job(case, trial, base)
 
     def job(self, case: Record, trial: int, base: str | None = None) -> Job:
         """The job of one trial of a case. base: base_of(case), if it is known."""

@@ -22,6 +22,7 @@ from libmachine.case import read_case
 from libmachine.define import Check, Escalation, Grader, JudgePanel, Machine
 from libmachine.errors import MachineError
 from libmachine.folder import Folder, as_model, as_rubric
+from libmachine.folders import make_private
 from libmachine.git import plumb, refs, repository, trees
 from libmachine.load import Loaded, check_name, find, load_folder
 from libmachine.project import Project
@@ -109,8 +110,8 @@ def _place(project: Project) -> Project:
     root = f"{project.store}/{FOLDER}"
     if not os.path.isdir(f"{root}/.git"):
         project.open_store().prepare()
-        os.makedirs(root, mode=0o700, exist_ok=True)
-        os.makedirs(f"{root}/machines", mode=0o700, exist_ok=True)
+        make_private(root)
+        make_private(f"{root}/machines")
         plumb.ask(root, "init", "-q", "-b", "main", "--template=")
     return Project(root, project.store, (f"{root}/machines", *project.places))
 
@@ -186,7 +187,7 @@ def _write(path: str, data: bytes | None) -> None:
         if os.path.exists(path):
             os.unlink(path)
         return
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    make_private(os.path.dirname(path))
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "wb") as file:
         file.write(data)

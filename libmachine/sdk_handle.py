@@ -117,8 +117,7 @@ class Handle(Base):
         if isinstance(cases, str):
             inside = self.machine.folder.file(cases)
             cases = read_cases(inside if not Path(cases).exists() and Path(inside).exists() else cases)
-        runner = copy.copy(self._runner(sampling, resume, trials))
-        runner._trials = {}  # each call counts from the first trial on, as each command does
+        runner = self._runner(sampling, resume, trials).afresh()
         found, stop = [read_case(_bare(case)) for case in cases], threading.Event()
 
         def then(outcome: Outcome) -> Outcome:

@@ -13,6 +13,7 @@ from typing import Any
 from libmachine.canon import Record
 from libmachine.console import count, money
 from libmachine.gate.report import sentence
+from libmachine.sft.examples import loss_ends
 from libmachine.train_report import lines
 
 _STYLE = """
@@ -63,7 +64,8 @@ def page(found: Record, names: Mapping[str, str]) -> str:
 def loss_chart(losses: Sequence[float | None]) -> str:
     """SVG of the mean loss a token by step; what was not measured leaves a gap."""
     known = [loss for loss in losses if loss is not None]
-    if not known:
+    ends = loss_ends(losses)
+    if ends is None:
         return '<p class="soft">no loss was reported</p>'
     wide, high, left, bottom = 800, 240, 48, 28
     top = _ceiling(max(known))
@@ -91,7 +93,7 @@ def loss_chart(losses: Sequence[float | None]) -> str:
         else:
             x, y = at(step, loss)
             run.append(f"{x:.1f},{y:.1f}")
-    told = f"loss a token, {known[0]:.3f} at the first step, {known[-1]:.3f} at the last"
+    told = f"loss a token, {ends[0]:.3f} in the first quarter of the steps, {ends[1]:.3f} in the last"
     return _svg(wide, high, told, [*marks, *curves])
 
 

@@ -9,6 +9,7 @@ from libmachine import console
 from libmachine.canon import Record
 from libmachine.console import fold
 from libmachine.gate.report import report as verdict_report
+from libmachine.sft.examples import loss_ends
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -38,8 +39,8 @@ def lines(found: Record, width: int) -> list[str]:
         f"rate {training['learning_rate']:g}, seed {training['seed']}, {training['duration_s']:.0f} s"
     )
     losses = [loss for loss in training["losses"] if loss is not None]
-    if losses:
-        told.append(f"loss a token {losses[0]:.3f} -> {losses[-1]:.3f}  {sparkline(losses, 40)}")
+    if ends := loss_ends(losses):
+        told.append(f"loss a token {ends[0]:.3f} -> {ends[1]:.3f}  {sparkline(losses, 40)}")
     told += [f"warning: {warning.partition(': ')[2]}" for warning in training["warnings"]]
     told.append(f"spent: {console.money(found['cost_usd'])}")
     return told

@@ -20,7 +20,7 @@ MOST_LINES = 400
 FLOORS = {
     "base": (
         *("env", "errors", "githash", "canon", "tables*", "record", "case", "define"),
-        *("jsonl", "console", "times", "redact", "shelf"),
+        *("jsonl", "console", "times", "redact", "shelf", "compact", "folders"),
     ),
     "parts": (
         *("git", "store", "harness", "graders", "judging", "sandbox", "folder", "load", "project"),

@@ -25,7 +25,7 @@ from libmachine.errors import Interrupted, MachineError, ProviderError
 from libmachine.export import Dropped
 from libmachine.sft import check, dataset, elsewhere, keep, plan, service, told
 from libmachine.sft.candidate import plain_model
-from libmachine.sft.examples import Example, Rendered, digest, fitting, mean_nll, merged, shuffled
+from libmachine.sft.examples import Example, Rendered, digest, fitting, loss_ends, mean_nll, merged, shuffled
 from libmachine.sft.folder import Training, results
 from libmachine.sft.renderers import CannotRender
 from libmachine.sft.trainer import SAVE_EVERY, Trainer
@@ -684,3 +684,18 @@ def test_inkling(tmp_path: Path, effort: float) -> None:
         assert f"Thinking effort level: {effort:g}<|end_message|>" in example[0][0]
     assert '"name":"add"' in told["examples"][2][0][0], "the tools are in the prompt"
     assert told["prompts"][0] == 24, "the same count at every effort: it cannot be checked by count"
+
+
+@pytest.mark.parametrize(
+    "losses, ends",
+    [
+        ([], None),
+        ([None, None], None),
+        ([2.0], (2.0, 2.0)),
+        ([4.0, 3.0, 2.0, 1.0], (4.0, 1.0)),
+        ([5.0, 3.0, None, 9.0, 9.0, 2.0], (4.0, 5.5)),  # a quarter of five is two
+        ([1.0] * 6 + [0.0] * 12 + [3.0] * 6, (1.0, 3.0)),
+    ],
+)
+def test_the_ends_of_losses(losses: list[float | None], ends: tuple[float, float] | None) -> None:
+    assert loss_ends(losses) == ends

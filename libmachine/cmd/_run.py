@@ -12,6 +12,7 @@ from libmachine import console, env, jsonl
 from libmachine.canon import Record, RecordError, dump_line
 from libmachine.case import label, read_case
 from libmachine.cmd import _cli
+from libmachine.compact import Table
 from libmachine.converse import runner_of
 from libmachine.converse_other import Others
 from libmachine.errors import UsageError
@@ -146,7 +147,7 @@ def _cases_path(path: str, machine: Loaded) -> str:
 
 
 def _from_stdin(tally: _cli.Tally, stop: threading.Event) -> Iterator[Record]:
-    seen: dict[str, tuple[str, int]] = {}
+    lines, told = Table(), Table()
     for line in jsonl.read(0):
         if stop.is_set():
             return
@@ -154,10 +155,13 @@ def _from_stdin(tally: _cli.Tally, stop: threading.Event) -> Iterator[Record]:
             if line.error:
                 raise RecordError(line.error)
             case = read_case(line.value)
-            known = seen.setdefault(case["id"], (case["identity"], line.number))
-            if known[0] != case["identity"]:
+            known, both = lines.get(case["id"]), case["identity"] + case["id"]
+            if known is None:
+                lines.set(case["id"], line.number)
+                told.set(both, 0)
+            elif told.get(both) is None:
                 raise RecordError(
-                    f"id '{case['id']}' is taken by line {known[1]} with another input; give it its own"
+                    f"id '{case['id']}' is taken by line {known} with another input; give it its own"
                 )
         except RecordError as error:
             tally.bad_line(line.number, str(error))
@@ -196,13 +200,13 @@ class _Printer:
         self.lines = as_json or not console.is_terminal(1)
         self.one = one
         self.progress = progress
-        self.cases: set[str] = set()
+        self.cases = Table()
         self.stored = self.bought = self.failed = 0
 
     def show(self, outcome: Outcome, tally: _cli.Tally) -> None:
         """Print one run and count it."""
         run = outcome.run
-        self.cases.add(run["case"]["identity"])
+        self.cases.set(run["case"]["identity"], 0)
         self.stored += not outcome.bought
         self.bought += outcome.bought
         self.progress.clear()

@@ -78,7 +78,8 @@ def sentence(verdict: Record) -> str:
 
 def _hint(verdict: Record) -> str:
     mde = verdict.get("mde80")
-    if mde is None or verdict.get("n", 0) < 2:
+    fell = any(guard["fell"] for guard in verdict.get("guards", {}).values())
+    if mde is None or verdict.get("n", 0) < 2 or fell:  # what a guard saw is not too small to be seen
         return ""
     return f" An exam of this size sees gains from about {mde:.2f} on; more cases beat more trials."
 

@@ -22,6 +22,7 @@ from libmachine.case import is_kept_out
 from libmachine.converse import Facing, runner_of
 from libmachine.errors import Interrupted, MachineError, Untestable
 from libmachine.folder import Folder
+from libmachine.folders import make_private
 from libmachine.gate import figures as gate_figures
 from libmachine.gate import rule as gate_rule
 from libmachine.gate.question import Question, control_of, simple_answer, stored_verdict, tries_so_far
@@ -358,7 +359,7 @@ class _Session:
                 chosen[name] = last + 1
                 used[runner.conditions] = last + trials
             self.first[label] = chosen
-            os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
+            make_private(os.path.dirname(self.path))
             with open(f"{self.path}.tmp", "w") as file:
                 json.dump(self.first, file)
             os.rename(f"{self.path}.tmp", self.path)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from libmachine.errors import ProviderError
+from libmachine.folders import make_private
 
 _POLL_S = 0.05
 
@@ -78,7 +79,7 @@ def _enter(shared: _Shared, path: str, deadline: float, closed: threading.Event)
 def _lock(path: str, deadline: float, closed: threading.Event) -> int | None:
     """Descriptor of the locked file; None where there is no locking."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
         return None

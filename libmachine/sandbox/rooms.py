@@ -18,6 +18,7 @@ from typing import Any
 
 from libmachine.console import say
 from libmachine.errors import MachineError
+from libmachine.folders import make_private
 from libmachine.redact import of_environment as redacted
 from libmachine.sandbox import trees
 from libmachine.sandbox.files import FileError, Root
@@ -35,7 +36,7 @@ def room(store: Store, tree: str | None) -> Iterator[Workspace]:
     """A fresh workspace with the files of a tree of the store, removed at the end."""
     folder = f"{store.directory}/{FOLDER}"
     store.prepare()
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private(folder)
     name, lock = _lock(folder)
     path = f"{folder}/{name}"
     try:

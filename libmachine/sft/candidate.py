@@ -126,7 +126,7 @@ def instructions_of(run: Mapping[str, Any]) -> str:
 def training_record(plan: Plan, result: Record, warnings: Sequence[str], cost_usd: float | None) -> Record:
     """The field `training`: settings, losses, effort, where it began."""
     settings = plan.settings
-    losses = [loss for loss in result["losses"] if loss is not None]
+    ends = examples_.loss_ends(result["losses"])
     return {
         "id": result["training"],
         "trainer": plan.trainer,
@@ -136,8 +136,8 @@ def training_record(plan: Plan, result: Record, warnings: Sequence[str], cost_us
         "steps": result["steps"],
         "tokens": result["tokens"],
         "losses": [None if loss is None else round(loss, 6) for loss in result["losses"]],
-        "first_loss": losses[0] if losses else None,
-        "last_loss": losses[-1] if losses else None,
+        "first_loss": round(ends[0], 6) if ends else None,
+        "last_loss": round(ends[1], 6) if ends else None,
         "duration_s": result["duration_s"],
         "finished_at": result["finished_at"],
         "cost_usd": cost_usd,

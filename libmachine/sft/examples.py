@@ -104,3 +104,13 @@ def mean_nll(logprobs: Sequence[Sequence[float]], weights: Sequence[Sequence[flo
         return None
     rows = zip(logprobs, weights, strict=True)
     return -sum(w * value for row, ws in rows for value, w in zip(row, ws, strict=True) if w) / total
+
+
+def loss_ends(losses: Sequence[float | None]) -> tuple[float, float] | None:
+    """Means of the first and of the last quarter of the steps' losses: a step's own is of a few examples,
+    and says more about these than about the training. None if no step has one."""
+    known = [loss for loss in losses if loss is not None]
+    if not known:
+        return None
+    most = -(-len(known) // 4)
+    return sum(known[:most]) / most, sum(known[-most:]) / most

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from libmachine.canon import Record, RecordError, dump_line, loads
 from libmachine.errors import MachineError
+from libmachine.folders import make_private
 
 NAME = "training"
 FINAL = "final"
@@ -30,7 +31,7 @@ class Training:
         """Raises MachineError if another process trains there."""
         self.id = training
         self.path = f"{store}/{NAME}/{training}"
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        make_private(self.path)
         self._lock = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,6 +14,7 @@ from libmachine.promote import put_candidate
 from libmachine.purse import Purse
 from libmachine.sft import service
 from libmachine.sft.candidate import data_record, training_record
+from libmachine.sft.examples import loss_ends
 from libmachine.sft.folder import Training
 from libmachine.sft.job import Job
 from libmachine.sft.plan import Plan, Step
@@ -92,8 +93,8 @@ def _is_there(job: Job, result: Record) -> bool:
 
 
 def _losses(result: Record) -> str:
-    losses = [loss for loss in result["losses"] if loss is not None]
-    return f"loss {losses[0]:.3f} to {losses[-1]:.3f}" if losses else "no loss"
+    ends = loss_ends(result["losses"])
+    return f"loss {ends[0]:.3f} to {ends[1]:.3f}" if ends else "no loss"
 
 
 def _trained(job: Job, folder: Training, store: Store, bill: _Bill, stop: threading.Event) -> Record:

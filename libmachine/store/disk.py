@@ -11,6 +11,8 @@ import os
 import signal
 from collections.abc import Callable
 
+from libmachine.folders import make_private
+
 _plan: tuple[str, int] | None = None
 _steps = 0
 
@@ -77,15 +79,24 @@ def step() -> None:
 
 def sync_directory(path: str) -> None:
     """Wait until the names in a directory are on the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    _sync_path(path, os.O_DIRECTORY)
+
+
+def sync_file(path: str) -> None:
+    """Wait until the content of a file is on the disk, by whatever descriptor it was written."""
+    _sync_path(path, 0)
+
+
+def _sync_path(path: str, flag: int) -> None:
+    fd = os.open(path, os.O_RDONLY | flag | os.O_CLOEXEC)
     try:
         sync(fd)
     finally:
         os.close(fd)
 
 
-def put(path: str, data: bytes, mode: int, fsync: bool, temporary: Callable[[], str]) -> None:
-    """Make a file in one step: whole or not at all. temporary: gives a new name on the same file system."""
+def make(data: bytes, mode: int, temporary: Callable[[], str], fsync: bool = False) -> str:
+    """Write a new file and return its name. An error leaves none. temporary: gives a new name."""
     while True:
         name = temporary()
         try:
@@ -100,6 +111,16 @@ def put(path: str, data: bytes, mode: int, fsync: bool, temporary: Callable[[], 
                 sync(fd)
         finally:
             os.close(fd)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return name
+
+
+def put(path: str, data: bytes, mode: int, fsync: bool, temporary: Callable[[], str]) -> None:
+    """Make a file in one step: whole or not at all. temporary: gives a new name on the same file system."""
+    name = make(data, mode, temporary, fsync)
+    try:
         rename(name, path)
     except BaseException:
         os.unlink(name)
@@ -110,14 +131,4 @@ def put(path: str, data: bytes, mode: int, fsync: bool, temporary: Callable[[], 
 
 def make_folder(path: str, fsync: bool) -> None:
     """Make a directory and those above it that are missing, each private to its owner."""
-    above = os.path.dirname(path)
-    try:
-        try:
-            os.mkdir(path, 0o700)
-        except FileNotFoundError:
-            make_folder(above, fsync)
-            os.mkdir(path, 0o700)
-    except FileExistsError:
-        return
-    if fsync:
-        sync_directory(above)
+    make_private(path, sync_directory if fsync else lambda above: None)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from libmachine import env
 from libmachine.canon import Record, RecordError, canonical, loads
+from libmachine.folders import make_private
 from libmachine.tinkerd.engine import Files, Lora, Refusal
 
 KINDS = {"weights": "training", "sampler_weights": "sampler"}
@@ -71,7 +72,7 @@ class Checkpoints:
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
-        os.makedirs(self.root, mode=0o700, exist_ok=True)
+        make_private(self.root)
         for name in os.listdir(self.root):
             if name.startswith(".tmp-"):
                 shutil.rmtree(os.path.join(self.root, name), ignore_errors=True)
@@ -83,7 +84,7 @@ class Checkpoints:
 
     def put_run(self, run: str, about: Record) -> None:
         """Store what a run is."""
-        os.makedirs(os.path.join(self.root, run), mode=0o700, exist_ok=True)
+        make_private(os.path.join(self.root, run))
         write_private(os.path.join(self.root, run, "run.json"), canonical(about))
 
     def run(self, run: str) -> Record:
@@ -123,7 +124,7 @@ class Checkpoints:
         target = self.folder(place)
         if os.path.exists(target) and not asked.get("overwrite") and self._alive(place) is not None:
             raise Refusal(f"there is a checkpoint '{place.path}' already; overwrite=True replaces it")
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(target))
         with self._prepared({**files, _META: canonical(meta)}) as folder:
             old = os.path.join(os.path.dirname(target), f"{_OLD}{place.name}")
             shutil.rmtree(old, ignore_errors=True)

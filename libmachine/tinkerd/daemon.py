@@ -26,6 +26,7 @@ from typing import Any
 from libmachine import env
 from libmachine.canon import Record, RecordError, loads
 from libmachine.errors import MachineError
+from libmachine.folders import make_private
 from libmachine.harness import shared, weights
 from libmachine.harness.shared import is_locked, read_runtime
 from libmachine.tinkerd.engine import BASE_MODEL
@@ -55,7 +56,7 @@ def connect(
     place = folder(directory, engine)
     if engine == "torch":
         weights.ensure_weights(BASE_MODEL)  # here, where pip's settings are known
-    os.makedirs(place, mode=0o700, exist_ok=True)
+    make_private(place)
     with _held(os.path.join(place, "start")):
         found = running(directory, engine)
         if found is None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 from libmachine import canon, env
 from libmachine.errors import MachineError
+from libmachine.folders import make_private
 from libmachine.harness import turns, weights
 from libmachine.tinkerd import daemon, rest
 from libmachine.tinkerd.chat import Chat
@@ -38,7 +39,7 @@ def serve(directory: str, engine: str, port: int, idle_s: float, threads: int, t
     Raises MachineError if a server of this store and engine runs already.
     """
     place = daemon.folder(directory, engine)
-    os.makedirs(place, mode=0o700, exist_ok=True)
+    make_private(place)
     lock = os.open(os.path.join(place, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     if not _lock(lock):
         os.close(lock)
