@@ -147,7 +147,7 @@ def _cases_path(path: str, machine: Loaded) -> str:
 
 
 def _from_stdin(tally: _cli.Tally, stop: threading.Event) -> Iterator[Record]:
-    lines, told = Table(), Table()
+    seen = Table()
     for line in jsonl.read(0):
         if stop.is_set():
             return
@@ -155,14 +155,13 @@ def _from_stdin(tally: _cli.Tally, stop: threading.Event) -> Iterator[Record]:
             if line.error:
                 raise RecordError(line.error)
             case = read_case(line.value)
-            known, both = lines.get(case["id"]), case["identity"] + case["id"]
+            identity = int(case["identity"][:8], 16)
+            known = seen.get(case["id"])
             if known is None:
-                lines.set(case["id"], line.number)
-                told.set(both, 0)
-            elif told.get(both) is None:
-                raise RecordError(
-                    f"id '{case['id']}' is taken by line {known} with another input; give it its own"
-                )
+                seen.set(case["id"], line.number << 32 | identity)
+            elif known & 0xFFFFFFFF != identity:
+                taken = f"id '{case['id']}' is taken by line {known >> 32}"
+                raise RecordError(f"{taken} with another input; give it its own")
         except RecordError as error:
             tally.bad_line(line.number, str(error))
             continue

@@ -45,7 +45,7 @@ class Tail:
         except FileNotFoundError:
             return self._offset == 0
         if found.st_size == self._offset:
-            return True
+            return self._rows < MOST
         if found.st_ino != self._file or found.st_size < self._offset:
             return False
         for _, following, row in log.read(self.path, self._offset):
