@@ -16,7 +16,7 @@ from libmachine.define import text_of
 from libmachine.interchange.rows import Row
 from libmachine.leaks import alike
 from libmachine.stats import smallest_gain
-from libmachine.suite import unit_of
+from libmachine.suite.figures import unit_of
 
 PRACTICE, EXAM = "cases", "holdout"
 TRIALS = 3

@@ -61,13 +61,14 @@ class Candidate:
 
     def format_report(self, width: int = 80) -> str:
         """The report as the command prints it, in at most so many columns."""
-        from libmachine import optimize_report, train_report
         from libmachine.gate.report import report as verdict_report
+        from libmachine.optimize.report import report as of_optimization
+        from libmachine.train.report import report as of_training
 
         names = _case_names(self._handle.machine.folder)
         if self.report["type"] == "training":
-            return console.safe(train_report.report(self.report, names, width))
-        told = [optimize_report.report(self.report, width)] if self.report["type"] == "optimization" else []
+            return console.safe(of_training(self.report, names, width))
+        told = [of_optimization(self.report, width)] if self.report["type"] == "optimization" else []
         told += [verdict_report(self.verdict, names, width)] if self.verdict else []
         if not told:
             told.append(f"candidate {self._some()[:12]} of {self._handle.name}, not measured yet")

@@ -214,7 +214,7 @@ class Handle(Base):
     def suite(self, on: str = "cases", trials: int = 1, tree: bool = False, budget: Budget = None) -> Record:
         """Run and grade the machine's cases; the `suite` record. on: cases, holdout or a file. tree: those
         of its children too. Raises Untestable if there is nothing to run or to grade."""
-        from libmachine.suite_work import Suite
+        from libmachine.suite.work import Suite
 
         given = {"on": on, "trials": trials, "tree": tree, **self._access.engine()}
         options = {**SUITE, **given, "seed": self._access.seed, "concurrency": self._access.concurrency}
@@ -252,7 +252,7 @@ class Handle(Base):
         has no version where nothing was worth keeping. Raises Untestable for a machine without cases or
         criteria, BudgetReached and Interrupted (what was found so far is stored).
         """
-        from libmachine.optimize_work import Search
+        from libmachine.optimize.work import Search
 
         asked = {**filled(OPTIMIZE, options, "optimize"), **self._access.judges()}
         asked |= {"harness": self._access.harness, "seed": self._access.seed}

@@ -43,7 +43,7 @@ def train(project: Project, name: str, options: Mapping[str, Any], in_code: bool
 
 def _here(project: Project, name: str, options: Mapping[str, Any], stop: threading.Event) -> Record | None:
     from libmachine.purse import Purse
-    from libmachine.train import train as work
+    from libmachine.train.work import train as work
 
     purse = Purse(project, "train", options["budget"], options["price_as"])
     try:

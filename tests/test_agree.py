@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libmachine import agree
-from libmachine.agree_figures import Figures, held, record
-from libmachine.agree_report import report
+from libmachine.agree import pairs
+from libmachine.agree.figures import Figures, held, record
+from libmachine.agree.report import report
 from libmachine.canon import Record
 from libmachine.define import Check, Judge, check, jev, judge, judge_panel
 from libmachine.folder import Criterion
@@ -25,7 +25,7 @@ from libmachine.judging import kin
 from libmachine.stats import Sweep, agreement, wilson
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "vectors_agree.json").read_text())
-TERMS = agree.Terms("judge", "grader", 1)
+TERMS = pairs.Terms("judge", "grader", 1)
 
 
 class Stub:
@@ -43,14 +43,14 @@ class Stub:
 
 def pair(
     reference: float | None, *candidates: float | None, case: int = 0, run: str = "0" * 40, **more: Any
-) -> agree.Pair:
+) -> pairs.Pair:
     grades = [{"score": score, "reason": None, **more} for score in candidates]
     graded: Record = {
         "id": run,
         "case": {"id": str(case), "identity": f"{case:015x}".ljust(40, "0")},
         "trial": 1,
     }
-    return agree.Pair(graded, {"score": reference, "grader": "judge:m:medium@0"}, grades, True)
+    return pairs.Pair(graded, {"score": reference, "grader": "judge:m:medium@0"}, grades, True)
 
 
 def found(figures: Figures) -> Record:
@@ -185,11 +185,11 @@ def test_held(scores: list[tuple[float, float]], kappa: Any, false_pass: Any, wa
 
 def test_candidates() -> None:
     own = jev.score(["a", "b"])
-    assert agree.candidate_of(own, "jev", None, None) is own
-    assert agree.candidate_of(own.or_judge(judge()), "jev", None, None) is own
-    assert agree.candidate_of(judge(), "jev", None, None) == jev.noul()
-    assert agree.candidate_of(own, "judge", "x/y", "low") == Judge("x/y", "low")
-    assert agree.candidate_of(own, "same", "x/y", None) is own
+    assert pairs.candidate_of(own, "jev", None, None) is own
+    assert pairs.candidate_of(own.or_judge(judge()), "jev", None, None) is own
+    assert pairs.candidate_of(judge(), "jev", None, None) == jev.noul()
+    assert pairs.candidate_of(own, "judge", "x/y", "low") == Judge("x/y", "low")
+    assert pairs.candidate_of(own, "same", "x/y", None) is own
 
 
 def test_unsure_is_closed() -> None:
@@ -261,8 +261,8 @@ def test_whatever_a_panel_says(reply: str) -> None:
 MANY = """
 import sys, threading
 from libmachine import pool
-from libmachine.agree import Pairing, Terms
-from libmachine.agree_figures import Figures
+from libmachine.agree.pairs import Pairing, Terms
+from libmachine.agree.figures import Figures
 from libmachine.grade import Grading
 from libmachine.load import load
 from libmachine.store.store import Store

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "libmachine"
 MOST_LINES = 400
 
 # As in the design, whether a module is there yet or not. A name stands for the module and for all
-# below it; `suite*` for suite, suite_report, ...
+# below it; `sdk*` for sdk, sdk_run, ...
 FLOORS = {
     "base": (
         *("env", "errors", "githash", "canon", "tables*", "record", "case", "define"),

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libmachine import optimize_rule
 from libmachine.define import Run
 from libmachine.folder import Criterion
 from libmachine.leaks import leaks
-from libmachine.optimize_material import About, Seen, Tried, of_one, of_two
-from libmachine.optimize_pool import (
+from libmachine.optimize import rule
+from libmachine.optimize.material import About, Seen, Tried, of_one, of_two
+from libmachine.optimize.pool import (
     Member,
     front,
     next_move,
@@ -28,7 +28,7 @@ from libmachine.optimize_pool import (
     screened,
     trimmed,
 )
-from libmachine.optimize_reply import CLOSE, OPEN, answers_of, quoted, read, same
+from libmachine.optimize.reply import CLOSE, OPEN, answers_of, quoted, read, same
 
 OPTIMIZER = Path(__file__).parent.parent / "machines" / "optimizer"
 score = st.one_of(st.none(), st.sampled_from([0.0, 1 / 3, 0.5, 2 / 3, 1.0]), st.floats(0, 1))
@@ -214,43 +214,43 @@ def arms(live: list[float], candidate: list[float], trials: int = 3) -> dict[str
 
 
 def test_the_held_out_cases_veto_a_loss_alone() -> None:
-    alike = optimize_rule.on_holdout(arms([0.5] * 4, [0.5] * 4))
+    alike = rule.on_holdout(arms([0.5] * 4, [0.5] * 4))
     assert (alike["decision"], alike["mean_diff"]) == ("pass", 0.0)
-    assert optimize_rule.on_holdout(arms([0.5, 1.0], [1.0, 0.5]))["decision"] == "pass"
-    lower = optimize_rule.on_holdout(arms([0.5, 1.0, 0.0], [0.5, 0.9, 0.0]))
+    assert rule.on_holdout(arms([0.5, 1.0], [1.0, 0.5]))["decision"] == "pass"
+    lower = rule.on_holdout(arms([0.5, 1.0, 0.0], [0.5, 0.9, 0.0]))
     assert lower["decision"] == "veto"
     assert lower["z"] == pytest.approx(-1.0)  # a loss within noise is one all the same
     assert lower["reasons"][0].startswith("held_out_lower: -0.0333")
     missing = arms([0.5] * 4, [1.0] * 4)
     missing["candidate"][0] = [None, None, None]
-    assert optimize_rule.on_holdout(missing)["decision"] == "untestable"
-    assert optimize_rule.on_holdout({"live": [], "candidate": []})["decision"] == "untestable"
+    assert rule.on_holdout(missing)["decision"] == "untestable"
+    assert rule.on_holdout({"live": [], "candidate": []})["decision"] == "untestable"
 
 
 def test_the_best_is_the_greatest_gain_that_is_let_through() -> None:
     def judged(*gains: list[float]) -> dict[int, Any]:
         return {
-            number: optimize_rule.on_cases(arms([0.0] * len(gain), gain), 1, 2.0, True)
+            number: rule.on_cases(arms([0.0] * len(gain), gain), 1, 2.0, True)
             for number, gain in enumerate(gains, 1)
         }
 
     steady = [0.4, 0.5] * 8
     wild = [1.0] * 2 + [0.0] * 14
-    assert optimize_rule.best({}) is None
-    assert optimize_rule.best(judged(wild, steady, [0.3, 0.4] * 8)) == 2
-    assert optimize_rule.best(judged(wild, [0.0] * 16)) == 1  # none passes: the nearest is reported
+    assert rule.best({}) is None
+    assert rule.best(judged(wild, steady, [0.3, 0.4] * 8)) == 2
+    assert rule.best(judged(wild, [0.0] * 16)) == 1  # none passes: the nearest is reported
     figures = judged(wild)[1]
     assert figures["decision"] == "refuse"
-    assert optimize_rule.reasons_of(figures)[0].startswith("noise: +0.125 is 1.46 standard errors")
+    assert rule.reasons_of(figures)[0].startswith("noise: +0.125 is 1.46 standard errors")
 
 
 def test_many_proposals_make_a_pass_weak() -> None:
     gain = arms([0.0] * 12, [1.0] * 7 + [0.0] * 5)
-    once = optimize_rule.on_cases(gain, 1, 2.0, True)
-    often = optimize_rule.on_cases(gain, 9, 2.0, True)
+    once = rule.on_cases(gain, 1, 2.0, True)
+    often = rule.on_cases(gain, 9, 2.0, True)
     assert once["decision"] == often["decision"] == "promote"
     assert (once["weak"], often["weak"]) == (False, True)
-    assert any(w.startswith("several_proposals: 9") for w in optimize_rule.warnings_of(often, 9))
+    assert any(w.startswith("several_proposals: 9") for w in rule.warnings_of(often, 9))
 
 
 # the reply

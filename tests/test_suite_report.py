@@ -14,18 +14,18 @@ import pytest
 
 from libmachine import console
 from libmachine.canon import RecordError, loads, plain
-from libmachine.compare import _two_sided, comparison, rubric_changes
-from libmachine.compare_report import RULE
-from libmachine.compare_report import report as compare_report
-from libmachine.compare_report import sentence as compare_sentence
+from libmachine.compare.comparison import _two_sided, comparison, rubric_changes
+from libmachine.compare.report import RULE
+from libmachine.compare.report import report as compare_report
+from libmachine.compare.report import sentence as compare_sentence
 from libmachine.controls import read_references
 from libmachine.errors import MachineError
 from libmachine.folder import Criterion
 from libmachine.measure import Measured
 from libmachine.record import arrange, problems, read_record, record_id
 from libmachine.stats import paired_gate, wilson
-from libmachine.suite import family, over_units, spend, suite, unit_of, unused_tools
-from libmachine.suite_report import report, sentence
+from libmachine.suite.figures import family, over_units, spend, suite, unit_of, unused_tools
+from libmachine.suite.report import report, sentence
 
 GOOD = Criterion("good", "It is good.", 1.0)
 KIND = Criterion("kind", "It is kind.", 3.0)

@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 import test_man as man
 
-from libmachine import console, train_report
+from libmachine import console
 from libmachine.gate import report as gate_report
+from libmachine.train import report as train_report
 
 NAME = "returns/very-long-name-of-a-machine"
 FOLDER = f"machines/{NAME}"

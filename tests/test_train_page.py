@@ -9,7 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libmachine import stats, train_page, train_report
+from libmachine import stats
+from libmachine.train import page as train_page
+from libmachine.train import report as train_report
 
 VOID = {"meta"}
 NASTY = "<b>&\"'</b>{0}"

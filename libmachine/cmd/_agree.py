@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from libmachine import console, env, pool
-from libmachine.agree import Pair, Pairing, Terms, candidate_of
-from libmachine.agree_figures import Figures, held, record
-from libmachine.agree_report import report
+from libmachine.agree.figures import Figures, held, record
+from libmachine.agree.pairs import Pair, Pairing, Terms, candidate_of
+from libmachine.agree.report import report
 from libmachine.budget.ledger import BudgetReached
 from libmachine.canon import dump_line
 from libmachine.cmd import _cli
@@ -23,7 +23,7 @@ from libmachine.judging import Judging
 from libmachine.load import Loaded, load
 from libmachine.purse import Purse
 from libmachine.store.store import Store
-from libmachine.suite_cases import with_id
+from libmachine.suite.cases import with_id
 
 Row = dict[str, Any]
 

@@ -10,8 +10,8 @@ from libmachine.canon import dump_line
 from libmachine.case import label
 from libmachine.cmd import _cli
 from libmachine.cmd._measure import Watch
-from libmachine.compare import Sides, Terms, compare, find_base, loaded_base
-from libmachine.compare_report import report
+from libmachine.compare.comparison import Sides, Terms, compare, find_base, loaded_base
+from libmachine.compare.report import report
 from libmachine.converse_other import Others
 from libmachine.errors import INTERRUPTED, UNTESTABLE, Untestable
 from libmachine.git import repository
@@ -19,7 +19,7 @@ from libmachine.grade import Grading
 from libmachine.judging import Judging
 from libmachine.load import load_folder
 from libmachine.purse import Engines, Purse
-from libmachine.suite_cases import (
+from libmachine.suite.cases import (
     cases_of,
     no_cases,
     refuse_foreign,

@@ -7,7 +7,7 @@ from libmachine.canon import Record
 from libmachine.cmd import _cli
 from libmachine.measure import score_of
 from libmachine.purse import Purse
-from libmachine.suite import why_no_score
+from libmachine.suite.figures import why_no_score
 
 
 class Watch:

@@ -9,8 +9,8 @@ from libmachine import console
 from libmachine.canon import Record, dump_line
 from libmachine.cmd import _cli
 from libmachine.errors import INTERRUPTED, NO, OK, UNTESTABLE
-from libmachine.optimize_report import report
-from libmachine.optimize_work import Search
+from libmachine.optimize.report import report
+from libmachine.optimize.work import Search
 from libmachine.purse import Purse
 from libmachine.record import arrange
 

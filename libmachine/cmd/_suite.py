@@ -19,9 +19,9 @@ from libmachine.grade import Grading
 from libmachine.judging import Judging
 from libmachine.load import find, load_folder
 from libmachine.purse import Purse
-from libmachine.suite_cases import cases_of, no_cases
-from libmachine.suite_report import report
-from libmachine.suite_work import Suite
+from libmachine.suite.cases import cases_of, no_cases
+from libmachine.suite.report import report
+from libmachine.suite.work import Suite
 
 
 def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from libmachine import console, train_report
+from libmachine import console
 from libmachine.canon import dump_line
 from libmachine.case import label
 from libmachine.cmd import _cli
@@ -20,8 +20,9 @@ from libmachine.load import find
 from libmachine.purse import Purse
 from libmachine.record import arrange
 from libmachine.sft.folder import Training
-from libmachine.train import train
-from libmachine.train_page import page as page_of
+from libmachine.train.page import page as page_of
+from libmachine.train.report import report as report_of
+from libmachine.train.work import train
 
 
 def main(
@@ -59,7 +60,7 @@ def main(
     if as_json:
         output.write(dump_line(arrange("training", found)))
     else:
-        output.text(console.safe(train_report.report(found, names, console.width())))
+        output.text(console.safe(report_of(found, names, console.width())))
     return OK if found["decision"] in BETTER else NO
 
 

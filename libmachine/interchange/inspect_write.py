@@ -7,7 +7,7 @@ from typing import Any
 
 from libmachine import __version__
 from libmachine.canon import Record, RecordError, canonical, hash_of, loads
-from libmachine.suite import mean_of, over_units, unit_of
+from libmachine.suite.figures import mean_of, over_units, unit_of
 
 LOG_VERSION = 2
 _STOPS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libmachine import Machine, Run, check
-from libmachine.optimize_reply import MOST_WORDS, quoted, read, same
+from libmachine.optimize.reply import MOST_WORDS, quoted, read, same
 
 
 def one_block(run: Run) -> tuple[bool, str]:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from libmachine import cases, console, jsonl, optimize_reply, redact, select, spend
+from libmachine import cases, console, jsonl, redact, select, spend
 from libmachine.budget.book import FileBook
 from libmachine.canon import RecordError, canonical, dump_line, hash_of, plain
 from libmachine.case import read_case
@@ -45,6 +45,7 @@ from libmachine.harness.chat_read import read_completion, split_thinking
 from libmachine.harness.chat_stream import body_of
 from libmachine.interchange.rows import Columns
 from libmachine.leaks import alike
+from libmachine.optimize import reply
 from libmachine.record import VERSIONS, arrange, read_record, record_id
 from libmachine.store import chain, fsck, keep, log, ref, repair
 from libmachine.store.objects import Objects, tree_rows
@@ -288,8 +289,8 @@ def judge(data: bytes) -> Any:
         assert score is None or 0 <= score <= 1
     for reading in panel.read_panel(text, "abcd1234", ["a", "b"], "stop").values():
         assert (reading.score is None) != (reading.problem is None)
-    optimize_reply.read(text)
-    optimize_reply.quoted(text, [text[:100]], [["answer"]], "")
+    reply.read(text)
+    reply.quoted(text, [text[:100]], [["answer"]], "")
     return None
 
 

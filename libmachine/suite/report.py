@@ -10,7 +10,7 @@ from libmachine.case import label
 from libmachine.console import fold
 from libmachine.measure import passed_of, score_of
 from libmachine.stats import SLACK
-from libmachine.suite import why_no_score
+from libmachine.suite.figures import why_no_score
 
 ROWS = 20
 """Cases that the table shows without -v."""

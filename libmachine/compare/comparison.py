@@ -34,7 +34,7 @@ from libmachine.run import Runner, Settings, tool_set
 from libmachine.stats import SLACK, decide, paired_gate, pass_at_k, pass_hat_k
 from libmachine.stats.exact import FINE_GRID, flip_p
 from libmachine.store.store import Store
-from libmachine.suite import kin_warning, mean_of, over_units, spend, unit_of
+from libmachine.suite.figures import kin_warning, mean_of, over_units, spend, unit_of
 
 MIN_Z = 2.0
 _BEHAVIOUR = {"instructions", "model", "tools"}

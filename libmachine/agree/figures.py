@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import pstdev
 
-from libmachine.agree import Pair, Pairing, Terms
+from libmachine.agree.pairs import Pair, Pairing, Terms
 from libmachine.canon import Record, now
 from libmachine.stats import Sweep, wilson
 

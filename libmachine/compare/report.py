@@ -7,10 +7,10 @@ from typing import Any
 
 from libmachine import console
 from libmachine.canon import Record
-from libmachine.compare import is_tie
+from libmachine.compare.comparison import is_tie
 from libmachine.console import fold
-from libmachine.suite import mean_of
-from libmachine.suite_report import number, percent
+from libmachine.suite.figures import mean_of
+from libmachine.suite.report import number, percent
 
 ROWS = 24
 RULE = "A difference within about two standard errors is no evidence."

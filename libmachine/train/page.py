@@ -14,7 +14,7 @@ from libmachine.canon import Record
 from libmachine.console import count, money
 from libmachine.gate.report import sentence
 from libmachine.sft.examples import loss_ends
-from libmachine.train_report import lines
+from libmachine.train.report import lines
 
 _STYLE = """
 :root { --ink: #1c2024; --soft: #60646c; --line: #d9d9e0; --paper: #ffffff; --live: #8b8d98; --new: #0d74ce;

@@ -7,8 +7,8 @@ import re
 from libmachine import console
 from libmachine.canon import Record
 from libmachine.console import fold
-from libmachine.optimize_record import in_words
-from libmachine.suite_report import number
+from libmachine.optimize.record import in_words
+from libmachine.suite.report import number
 
 
 def report(found: Record, width: int) -> str:

@@ -19,13 +19,13 @@ from libmachine.git.repository import Repository
 from libmachine.grade import Grading
 from libmachine.judging import Judging
 from libmachine.load import Loaded, find, load_folder
-from libmachine.optimize import Optimization, Sides, Terms
+from libmachine.optimize.rounds import Optimization, Sides, Terms
 from libmachine.project import Project
 from libmachine.promote import put_candidate
 from libmachine.purse import Engines, Purse
 from libmachine.splits import Splits
 from libmachine.store.store import Store
-from libmachine.suite_cases import no_cases, refuse_foreign, refuse_ungradable, warn_if_frozen
+from libmachine.suite.cases import no_cases, refuse_foreign, refuse_ungradable, warn_if_frozen
 
 AUTHOR = "optimizer"
 FILE = "instructions.md"

@@ -9,9 +9,9 @@ from typing import Any
 from libmachine.canon import Record
 from libmachine.folder import Criterion
 from libmachine.measure import criterion_score, score_of
-from libmachine.optimize_pool import Member, front
+from libmachine.optimize.pool import Member, front
 from libmachine.run import Runner
-from libmachine.suite import mean_of
+from libmachine.suite.figures import mean_of
 
 
 @dataclass

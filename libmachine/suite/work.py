@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from libmachine import console, measure, suite
+from libmachine import console, measure
 from libmachine.canon import Record, now
 from libmachine.converse import runner_of
 from libmachine.converse_other import Others
@@ -18,7 +18,8 @@ from libmachine.load import Loaded, load_folder
 from libmachine.purse import Engines, Purse
 from libmachine.run import Runner, Settings
 from libmachine.store.store import Store
-from libmachine.suite_cases import cases_of, no_cases, refuse_ungradable, warn_if_frozen, with_id
+from libmachine.suite import figures
+from libmachine.suite.cases import cases_of, no_cases, refuse_ungradable, warn_if_frozen, with_id
 
 
 @dataclass
@@ -141,16 +142,16 @@ def _head(member: Member, runner: Runner, options: Mapping[str, Any]) -> Record:
 
 def _record(member: Member, head: Record) -> Record:
     """The record of one machine."""
-    record = suite.suite(head, member.machine.criteria, member.cases, member.runs)
+    record = figures.suite(head, member.machine.criteria, member.cases, member.runs)
     return with_id("suite", {**record, "measured_at": now()})
 
 
 def _family(folder: Folder, members: list[Member], heads: list[Record]) -> Record:
     """The record of the machine, empty if it has no cases of its own, with those of the family in it."""
     done = [_record(member, head) for member, head in zip(members, heads, strict=True)]
-    common = suite.family([(r, m.machine.criteria, m.runs) for r, m in zip(done, members, strict=True)])
+    common = figures.family([(r, m.machine.criteria, m.runs) for r, m in zip(done, members, strict=True)])
     first = done[0]
     if first["machine"] != folder.name:
         head = {**heads[0], "machine": folder.name, "version": folder.version()}
-        first = {**suite.suite(head, load_folder(folder).criteria, [], []), "measured_at": now()}
+        first = {**figures.suite(head, load_folder(folder).criteria, [], []), "measured_at": now()}
     return with_id("suite", {**first, "family": {"members": done, "criteria": common}})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from libmachine import measure, optimize_material, optimize_pool, optimize_reply, optimize_rule
+from libmachine import measure
 from libmachine.canon import Record, now, plain
 from libmachine.case import read_case
 from libmachine.converse import Facing, runner_of
@@ -23,12 +23,13 @@ from libmachine.grade import Grading, grade_and_store
 from libmachine.harness.base import Engine
 from libmachine.leaks import leaks
 from libmachine.load import Loaded, with_instructions
-from libmachine.optimize_pool import Member, Move
-from libmachine.optimize_record import Text, arms, in_words, pool, sides
+from libmachine.optimize import material, reply, rule
+from libmachine.optimize.pool import Member, Move, next_move, screen_of, screened, trimmed
+from libmachine.optimize.record import Text, arms, in_words, pool, sides
 from libmachine.run import Runner, Settings, revision, tool_set
 from libmachine.splits import Splits
 from libmachine.store.store import Store
-from libmachine.suite import spend
+from libmachine.suite.figures import spend
 
 STOPPED = "interrupted; what was run is stored, the same command goes on from there"
 TRIED = 3
@@ -49,7 +50,7 @@ class Terms:
     confirm: bool = True
     seed: int = 0
     concurrency: int = 4
-    room: int = optimize_material.ROOM
+    room: int = material.ROOM
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Optimization:
         )
         fixed = sides.machine.parent.instructions if sides.machine.parent else ""
         tools = [tool.schema for tool in tool_set(sides.machine.tools).values()]
-        self._about = optimize_material.About(sides.machine.intent, tools, sides.machine.criteria, fixed)
+        self._about = material.About(sides.machine.intent, tools, sides.machine.criteria, fixed)
 
     # the search --------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class Optimization:
         grew = False
         for number in range(1, self.terms.rounds + 1):
             chance = Random(f"{self.terms.seed} {number}")
-            move = optimize_pool.next_move(self.alive, self.merged, grew, self.terms.merge, chance)
+            move = next_move(self.alive, self.merged, grew, self.terms.merge, chance)
             grew = self._round(number, move, chance)
         self._decide()
 
@@ -152,10 +153,10 @@ class Optimization:
         self.proposals += 1
         told["outcome"] = "unfinished"
         parents = [self.members[parent].scores for parent in move.parents]
-        if places := optimize_pool.screen_of(parents, self.terms.screen, chance):
+        if places := screen_of(parents, self.terms.screen, chance):
             self._measure([proposal], [self.cases[place] for place in places], 1)
             found = proposal.scores([self.identities[place] for place in places])
-            screen = optimize_pool.screened([[scores[p] for p in places] for scores in parents], found)
+            screen = screened([[scores[p] for p in places] for scores in parents], found)
             told["screen"] = screen._asdict()
             if not screen.passed:
                 return self._say(told | {"outcome": "screened_out"})
@@ -167,9 +168,9 @@ class Optimization:
 
     def _known(self, text: str) -> str:
         """Where the text was seen before in this search; empty if it is new."""
-        if optimize_reply.same(self.texts[0].text, text):
+        if reply.same(self.texts[0].text, text):
             return "the baseline again"
-        before = [m for m in self.moves[:-1] if optimize_reply.same(m.get("instructions", ""), text)]
+        before = [m for m in self.moves[:-1] if reply.same(m.get("instructions", ""), text)]
         return f"as in round {before[0]['round']}" if before else ""
 
     def _say(self, told: Record) -> bool:
@@ -183,10 +184,10 @@ class Optimization:
         texts = [self.texts[parent].text for parent in move.parents]
         seen = [self._seen(parent) for parent in move.parents]
         if len(texts) == 2:
-            page = optimize_material.of_two(self._about, texts, seen, self.terms.room)
+            page = material.of_two(self._about, texts, seen, self.terms.room)
         else:
             tried = self._tried(move.parents[0])
-            page = optimize_material.of_one(self._about, texts[0], seen[0], tried, self.terms.room)
+            page = material.of_one(self._about, texts[0], seen[0], tried, self.terms.room)
         case = read_case({"input": page, "target": self._answer_key(texts), "metadata": self._whose(texts)})
         (job,) = self._author.jobs([case])
         outcome = self._author.finish(job)
@@ -196,10 +197,10 @@ class Optimization:
             return run, None, f"the author failed: {run['error']['message']}"
         if run["status"] != "ok":
             return run, None, f"the author was stopped by {run['stop_reason']}"
-        reading = optimize_reply.read(run["output"])
+        reading = reply.read(run["output"])
         if reading.text is None:
             return run, None, reading.fault
-        if any(optimize_reply.same(reading.text, text) for text in texts):
+        if any(reply.same(reading.text, text) for text in texts):
             return run, None, "the instructions are unchanged"
         if measure.passed_of(run) is False:
             bad = [g for g in run["scorecard"]["grades"] if g["score"] is not None and g["score"] < 1]
@@ -210,21 +211,21 @@ class Optimization:
         """What the author's checks hold a reply against; no model sees it."""
         criteria = " ".join(criterion.description for criterion in self.sides.machine.criteria)
         known = " ".join([self._about.intent, criteria, self._about.parent, *texts])
-        inputs = [optimize_material.given(case["input"]) for case in self.cases]
-        answers = [optimize_reply.answers_of(case.get("target")) for case in self.cases]
+        inputs = [material.given(case["input"]) for case in self.cases]
+        answers = [reply.answers_of(case.get("target")) for case in self.cases]
         return {"instructions": list(texts), "known": known, "inputs": inputs, "answers": answers}
 
     def _whose(self, texts: Sequence[str]) -> Record:
         longest = max(len(text.split()) for text in texts)
         return {
             "machine": self.sides.machine.name,
-            "most_words": max(optimize_reply.MOST_WORDS, 2 * longest),
+            "most_words": max(reply.MOST_WORDS, 2 * longest),
         }
 
-    def _tried(self, parent: int) -> list[optimize_material.Tried]:
+    def _tried(self, parent: int) -> list[material.Tried]:
         """The newest proposals from a parent, with what their figures on the cases were."""
         found = [one for one in self.moves[:-1] if one["parents"] == [parent] and "instructions" in one]
-        return [optimize_material.Tried(one["instructions"], in_words(one)) for one in found[-TRIED:]]
+        return [material.Tried(one["instructions"], in_words(one)) for one in found[-TRIED:]]
 
     # measuring ---------------------------------------------------------------------------
 
@@ -263,11 +264,11 @@ class Optimization:
         member = Member(len(self.members), parents, tuple(text.scores(self.identities)))
         self.texts.append(text)
         self.members.append(member)
-        self.alive = optimize_pool.trimmed([*self.alive, member], self.terms.pool)
+        self.alive = trimmed([*self.alive, member], self.terms.pool)
 
-    def _seen(self, number: int) -> list[optimize_material.Seen]:
+    def _seen(self, number: int) -> list[material.Seen]:
         runs = self.texts[number].runs
-        return [optimize_material.Seen(case, runs.get(case["identity"], [])) for case in self.cases]
+        return [material.Seen(case, runs.get(case["identity"], [])) for case in self.cases]
 
     # the decision ------------------------------------------------------------------------
 
@@ -277,8 +278,8 @@ class Optimization:
         practice = {case["identity"]: case for case in self.cases}
         criteria = self.sides.machine.criteria
         found = {n: arms(practice, [self.texts[0], self.texts[n]], criteria) for n in range(1, tries + 1)}
-        judged = {n: optimize_rule.on_cases(a, tries, terms.min_z, terms.confirm) for n, a in found.items()}
-        best = optimize_rule.best(judged)
+        judged = {n: rule.on_cases(a, tries, terms.min_z, terms.confirm) for n, a in found.items()}
+        best = rule.best(judged)
         if best is None:
             return self._end_without()
         self.chosen, self.arms, self.figures = best, found[best], judged[best]
@@ -286,17 +287,17 @@ class Optimization:
             self.told(f"proposal {best}: confirming on trials that neither has used")
             again = self._fresh([0, best], self.cases, terms.trials + 1)
             self.arms["confirm"] = sides(again, self.identities)
-            self.figures = optimize_rule.on_cases(self.arms, tries, terms.min_z, terms.confirm)
-        self.warnings += optimize_rule.warnings_of(self.figures, tries)
+            self.figures = rule.on_cases(self.arms, tries, terms.min_z, terms.confirm)
+        self.warnings += rule.warnings_of(self.figures, tries)
         if self.figures["decision"] != "promote":
             decision = "untestable" if self.figures["decision"] == "untestable" else "discard"
-            return self._end(decision, *optimize_rule.reasons_of(self.figures))
+            return self._end(decision, *rule.reasons_of(self.figures))
         if not self.sides.exam:
             return self._end("keep")
         self.told(f"proposal {best}: a look at the {len(self.sides.exam)} held-out cases")
         unique = {case["identity"]: case for case in self.sides.exam}
         exam = arms(unique, self._fresh([0, best], list(unique.values()), 1))
-        looked = optimize_rule.on_holdout(exam)
+        looked = rule.on_holdout(exam)
         self.exam = {"trials": terms.trials, "arms": exam, **looked}
         text = self.texts[best].runner.machine.instructions
         self.warnings += leaks(self.cases, self.sides.exam, text)
@@ -328,7 +329,7 @@ class Optimization:
         """What was done, bought and found: an `optimization`, without id."""
         sides_, best = self.sides, self.chosen
         listed = pool(self.members, self.alive, self.texts)
-        figures = {name: self.figures[name] for name in optimize_rule.FIGURES if name in self.figures}
+        figures = {name: self.figures[name] for name in rule.FIGURES if name in self.figures}
         more = {
             name: self.figures[name] for name in ("guards", "confirmed", "confirm") if name in self.figures
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from libmachine import console
 from libmachine.canon import Record
 from libmachine.console import fold
-from libmachine.suite_report import number, percent
+from libmachine.suite.report import number, percent
 
 ROWS = 20
 UNMEASURED = "unmeasured"

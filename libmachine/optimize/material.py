@@ -17,7 +17,7 @@ from libmachine.define import Run, text_of
 from libmachine.folder import Criterion
 from libmachine.measure import passed_of, score_of
 from libmachine.stats import SLACK
-from libmachine.suite import mean_of
+from libmachine.suite.figures import mean_of
 
 ROOM = 60_000
 """Characters of the whole, unless told otherwise."""

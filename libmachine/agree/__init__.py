@@ -1,0 +1,1 @@
+"""How far graders and people agree: pairs, figures, the report."""

@@ -1,0 +1,1 @@
+"""Optimization: proposals, their exam, and the rule that decides, on practice cases."""

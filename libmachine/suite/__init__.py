@@ -1,0 +1,1 @@
+"""One machine's scores on its cases: figures, the work, the report."""
