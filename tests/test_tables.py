@@ -294,5 +294,5 @@ def test_train_report_fits() -> None:
     for columns in (80, 200):
         text = train_report.report(found, {}, columns)
         check_width(text.splitlines(), columns)
-        assert "loss a token 3.000 -> 0.025" in text
+        assert "loss a token 0.399 -> 0.029" in text
         assert text.splitlines()[-1].endswith("Next: machine-suite m, or machine-commit m --force WHY")
