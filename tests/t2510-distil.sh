@@ -27,7 +27,7 @@ expect 1 machine-sft --dry-run <lessons
 has "$err" "not by the live model; --any-model takes it too"
 cat lessons holdout >mixed
 expect 0 machine-sft --any-model --dry-run --json <mixed
-has "$err" "16 left out: held out"
+has "$err" "40 left out: held out"
 eq "$(jq -c '[.examples, .steps]' "$out")" '[100,52]'
 expect 0 machine-sft --any-model --dry-run --json --shuffle-answers <mixed
 eq "$(jq -c '[.control, .examples]' "$out")" '["shuffled_answers",100]'
@@ -51,9 +51,9 @@ export TINKER_BASE_URL TINKER_API_KEY
 expect 0 machine-sft --any-model --epochs 1 --learning-rate 1e-3 <mixed
 has "$err" "100 runs with nothing to compare the rendering with"
 teacher=scripted/$(git hash-object $red/oracle.rules)
-eq "$(jq -c '.data | [.models, .by_live, .examples, .whole_runs, .dropped["held out"]]' "$out")" "[{\"$teacher\":100},0,100,100,16]"
+eq "$(jq -c '.data | [.models, .by_live, .examples, .whole_runs, .dropped["held out"]]' "$out")" "[{\"$teacher\":100},0,100,100,40]"
 eq "$(jq -c '[.training.steps, .training.learning_rate, .training.last_loss < .training.first_loss]' "$out")" '[13,0.001,true]'
 machine-gate --harness echo <"$out" >verdict 2>"$err"; eq $? 1
-eq "$(jq -c '[.decision, .n, .mean_live, .mean_cand]' verdict)" '["refuse",16,0.5,0.5]'
+eq "$(jq -c '[.decision, .n, .mean_live, .mean_cand]' verdict)" '["refuse",40,0.5,0.5]'
 "$python" "$root/libmachine/boot.py" tinkerd machine-tinkerd --engine fake --stop >/dev/null 2>&1
 exit 0
