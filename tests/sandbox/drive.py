@@ -236,10 +236,14 @@ def clear(place: str) -> None:
         root.clear()
 
 
+OURS = 100 * os.getpid() + 100_000
+"""Seconds that the sleeps of this process have, which tell them from those of a test beside it."""
+
+
 def survive(provider: Bubblewrap, host: Host) -> dict[str, list[str]]:
     """Processes of the host that a command left, looked for the moment it was over."""
     left = {}
-    for number, (name, script) in enumerate(attacks.SURVIVORS.items(), start=70001):
+    for number, (name, script) in enumerate(attacks.SURVIVORS.items(), start=OURS + 1):
         argv = ["/bin/sh", "-c", script.format(n=number)]
         provider.run(host.run, argv, limits=Limits(wall_s=0.5))
         left[name] = commands(f"sleep\0{number}\0")
@@ -260,14 +264,14 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from libmachine.sandbox.bubblewrap import Bubblewrap
-Bubblewrap().run(Path(sys.argv[2]), ["/bin/sh", "-c", "setsid sleep 70099 & sleep 70099"])
+Bubblewrap().run(Path(sys.argv[2]), ["/bin/sh", "-c", "setsid sleep N & sleep N".replace("N", sys.argv[3])])
 """
 
 
 def orphaned(host: Host) -> list[str]:
     """What is left when the one who runs the command is killed."""
-    ours = subprocess.Popen([sys.executable, "-c", KILLED, sys.argv[1], str(host.run)])
-    wanted = "sleep\00070099\0"
+    ours = subprocess.Popen([sys.executable, "-c", KILLED, sys.argv[1], str(host.run), str(OURS)])
+    wanted = f"sleep\0{OURS}\0"
     until = time.monotonic() + 20
     while len(commands(wanted)) < 2 and time.monotonic() < until:
         time.sleep(0.02)

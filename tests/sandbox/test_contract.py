@@ -23,6 +23,9 @@ from libmachine.sandbox.base import DEFAULT, Isolation, Limits, Provider, Result
 from libmachine.sandbox.bubblewrap import Bubblewrap
 from libmachine.sandbox.plain import Plain
 
+OURS = 100 * os.getpid() + 100_000
+"""Seconds that the sleeps of this process have, which tell them from those of a test beside it."""
+
 
 class Tiny:
     """A provider as another machine might be one: the directory goes there and comes back."""
@@ -177,9 +180,9 @@ def test_output_is_kept_to_its_ends(provider: Provider, tmp_path: Path) -> None:
 
 
 def test_what_is_left_running_ends_with_it(provider: Provider, tmp_path: Path) -> None:
-    sh(provider, tmp_path, "sleep 71001 & exit 0")
+    sh(provider, tmp_path, f"sleep {OURS} & exit 0")
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 71001" not in listed.splitlines()
+    assert f"sleep {OURS}" not in listed.splitlines()
 
 
 def test_what_cannot_start_is_an_error(provider: Provider, tmp_path: Path) -> None:
@@ -244,7 +247,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from libmachine.sandbox import choose
 signal.signal(signal.SIGINT, signal.default_int_handler)
-script = "setsid sleep 71002 & echo > begun; sleep 71002"
+script = "setsid sleep N & echo > begun; sleep N".replace("N", sys.argv[4])
 choose.provider(sys.argv[2]).run(Path(sys.argv[3]), ["/bin/sh", "-c", script])
 """
 
@@ -255,7 +258,7 @@ def test_an_interrupt_ends_the_command(name: str, tmp_path: Path) -> None:
         pytest.skip("bubblewrap does not work here")
     source = str(Path(view.__file__).parents[2])
     ours = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, source, name, str(tmp_path)], stderr=subprocess.PIPE
+        [sys.executable, "-c", INTERRUPTED, source, name, str(tmp_path), str(OURS)], stderr=subprocess.PIPE
     )
     until = time.monotonic() + 60
     while not (tmp_path / "begun").exists() and time.monotonic() < until:
@@ -264,7 +267,7 @@ def test_an_interrupt_ends_the_command(name: str, tmp_path: Path) -> None:
     _, err = ours.communicate(timeout=60)
     assert b"KeyboardInterrupt" in err and ours.returncode
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 71002" not in listed.splitlines()
+    assert f"sleep {OURS}" not in listed.splitlines()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives itself up")
