@@ -40,7 +40,7 @@ VARIABLES = (
     Variable("TYPESAFE_BASE_URL", None, "its address; default https://api.typesafe.ai"),
     Variable("MACHINE_LOCAL_MODEL", None, "GGUF file that local/... ids are served from"),
     Variable("MACHINE_LOCAL_THREADS", None, "threads of the local model; default: all cores, at most 4"),
-    Variable("MACHINE_LOCAL_DAEMON", "1", "0: no machine-tinkerd for local models; fake: its fake engine"),
+    Variable("MACHINE_LOCAL_DAEMON", "1", "0: each command loads a local model itself; fake: none is loaded"),
     Variable("MACHINE_CACHE", None, "directory of unpacked weights; default ~/.cache/machine"),
     Variable("TINKER_BASE_URL", None, "address of the trainer; default the local one, else Tinker's"),
     Variable(

@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 900
 
+os.environ["MACHINE_LOCAL_DAEMON"] = "0"  # no server is left behind; a test that wants one says so
+
 # A loaded machine is no fault of the code: no example has a deadline.
 hypothesis.settings.register_profile("ours", deadline=None)
 hypothesis.settings.load_profile("ours")

@@ -12,6 +12,7 @@ trap 'chmod -R u+rwx "$work" 2>/dev/null; rm -rf "$work"' EXIT
 out=$work/out err=$work/err
 for name in $(env | sed -n 's/^\(MACHINE_[A-Z_]*\|GIT_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
 export HOME=$work/home PATH=$root/bin:$PATH NO_COLOR=1 LC_ALL=C.UTF-8 MACHINE_FSYNC=0
+export MACHINE_LOCAL_DAEMON=0 # no server is left behind; a test that wants one says so, and stops it
 export MACHINE_CACHE=${TEST_CACHE:-$work/cache}
 export GIT_CONFIG_NOSYSTEM=1
 mkdir -p "$HOME" "$work/project/machines"

@@ -2,7 +2,7 @@
 # machine-train on real weights, small: one command samples, trains and gates; the pipe it prints does the same.
 python=${MACHINE_PYTHON:-$(cd "$(dirname "$0")/.." && pwd)/.venv-sft/bin/python}
 . "$(dirname "$0")/lib.sh"
-unset TINKER_API_KEY TINKER_BASE_URL
+unset TINKER_API_KEY TINKER_BASE_URL MACHINE_LOCAL_DAEMON
 export MACHINE_PYTHON=$python
 "$python" -c 'import tinker, torch' || die "$python lacks the extra 'sft'; tests/run makes one"
 

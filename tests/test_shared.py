@@ -148,6 +148,8 @@ def test_commands_have_the_same_key_and_the_same_tokens(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "libmachine/boot.py"), "run", "machine-run", "say", "What is rain?"]
     found, sampled = [], []
     for directory, use in ((store, "1"), (tmp_path / "other", "1"), (tmp_path / "third", "0")):
+        before = daemon.running(str(directory))
+        assert (before is not None) == (directory == store)
         done = subprocess.run(
             [*command, "--json"],
             cwd=project,
@@ -158,13 +160,14 @@ def test_commands_have_the_same_key_and_the_same_tokens(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+        assert (daemon.running(str(directory)) is not None) == (use == "1"), "started by who needs it"
         found.append(json.loads(done.stdout))
         sampled.append(loads(Store(str(directory)).read_blob(found[-1]["steps"][0]["tokens"])))
     for name in ("key", "harness", "model", "answered", "output", "messages", "status", "sampling"):
         assert found[0][name] == found[1][name] == found[2][name], name
     assert [len(tokens["completion"]) for tokens in sampled] == [12, 12, 12]
     assert sampled[0] == sampled[1] == sampled[2]
-    assert daemon.stop(str(store))
+    assert daemon.stop(str(store)) and daemon.stop(str(tmp_path / "other"))
 
 
 def test_no_server_where_none_is_wanted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """The engine that runs a small model on this machine: no key, no network, the same answer every time.
 
-The model is loaded by the server of the store, if one runs (libmachine.harness.shared), else in this
-process; the server has the same engine, and answers only as what the command would be itself.
+The model is loaded by the server of the store (libmachine.harness.shared), which the first call starts;
+in this process where there is to be none or it does not start. The server has the same engine, and
+answers only as what the command would be itself.
 Prompts are token ids rendered by our own template, and the ids that were sampled come back with
 their log-probabilities. With the same seed the ids are the same, whatever the number of threads,
 of calls in flight, or what was asked before (measured; see tests/test_local.py).
@@ -161,17 +162,18 @@ class LocalEngine:
         server, asked = self._shared, time.monotonic()
         if server is not None:
             try:
-                return self._by_server(server, request)
+                weights.ensure_weights(self._host.base)  # here, where pip's settings are known
+                server.wake()
+                lost = time.monotonic() - asked
+                completion = server.complete(self._model_id, self._adapters, self.name, self.model, request)
+                completion.waited_s += lost
+                return completion
             except shared.Gone:
                 self._shared = None  # from now on here: one engine never comes and goes
         lost = time.monotonic() - asked
         completion = self._by_host(request)
         completion.waited_s += lost
         return completion
-
-    def _by_server(self, server: shared.Server, request: Request) -> Completion:
-        weights.ensure_weights(self._host.base)  # here, where pip's settings are known
-        return server.complete(self._model_id, self._adapters, self.name, self.model, request)
 
     def _by_host(self, request: Request) -> Completion:
         lock = os.path.join(env.cache_dir(), "local.lock")

@@ -1,8 +1,5 @@
 """One loaded model for all commands: the server of a store (machine-tinkerd), as a command asks it.
 
-    STORE/tinkerd/ENGINE/runtime.json   port, key, pid of the server that runs (0600)
-    STORE/tinkerd/ENGINE/lock           held by it while it lives
-
 A call is a POST that is answered with JSON lines: `{}` while it waits or computes, then the completion or
 why there is none. Whatever is wrong with the server itself is Gone, and the caller answers elsewhere.
 """
@@ -10,7 +7,6 @@ why there is none. Whatever is wrong with the server itself is Gone, and the cal
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import json
 import os
@@ -20,9 +16,11 @@ import time
 from collections.abc import Sequence
 
 from libmachine import env
-from libmachine.canon import Record, RecordError, loads
-from libmachine.errors import ContextOverflow, ProviderError, UsageError
+from libmachine.canon import Record
+from libmachine.errors import ContextOverflow, MachineError, ProviderError, UsageError
+from libmachine.harness import ondemand
 from libmachine.harness.base import Completion, Request
+from libmachine.harness.ondemand import folder, is_locked, read_runtime
 from libmachine.harness.template import REVISION
 
 PATH = "/api/v1/machine/complete"
@@ -36,11 +34,6 @@ class Gone(Exception):
     """The server is not there, has ended, or would answer otherwise than this process: ask elsewhere."""
 
 
-def folder(store: str, engine: str) -> str:
-    """Where the server of a store and engine keeps its files."""
-    return os.path.join(os.path.abspath(store), "tinkerd", engine)
-
-
 def chosen() -> str | None:
     """The engine that MACHINE_LOCAL_DAEMON names: `torch` (unset), `fake`, or None for no server."""
     told = env.get("MACHINE_LOCAL_DAEMON")
@@ -50,39 +43,30 @@ def chosen() -> str | None:
     return engines[told]
 
 
-def read_runtime(place: str) -> Record | None:
-    """The runtime file in a server's folder, None if it is not there or not whole."""
-    try:
-        with open(os.path.join(place, "runtime.json"), "rb") as file:
-            found = loads(file.read())
-    except (OSError, RecordError):
-        return None
-    return found if isinstance(found, dict) and {"port", "key", "pid"} <= set(found) else None
-
-
-def is_locked(path: str) -> bool:
-    """Does a process hold this lock?"""
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
 class Server:
     """The server of a store and engine, running or not: it is looked for at each call."""
 
     def __init__(self, store: str, engine: str) -> None:
+        self._store, self._engine = store, engine
         self._place = folder(store, engine)
+        self._waking = threading.Lock()
+        self._woken = False
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._closed = False
+
+    def wake(self) -> None:
+        """Start the server if none runs; tried once. Raises Gone if it does not start."""
+        with self._waking:
+            if self._woken or self._closed:
+                return
+            self._woken = True
+            if not os.path.exists(f"{self._store}/format"):  # nothing is put where no store is yet
+                return
+            try:
+                ondemand.ensure(self._store, self._engine)
+            except (MachineError, OSError) as error:
+                raise Gone(str(error)) from None
 
     def complete(
         self, model_id: str, adapters: Sequence[str], name: str, model: str, request: Request

@@ -1,66 +1,53 @@
-"""One trainer per store and engine, started on demand and shared by all commands.
+"""The local trainer as commands see it: found or started (libmachine.harness.ondemand), asked, stopped.
 
-    STORE/tinkerd/ENGINE/runtime.json   port, key, pid, start time of the server that runs (0600)
-    STORE/tinkerd/ENGINE/lock           held by the server while it lives
-    STORE/tinkerd/ENGINE/start          held by who looks for the server or starts it
-    STORE/tinkerd/ENGINE/log            what the server says
-    STORE/tinkerd/ENGINE/checkpoints/   see libmachine.tinkerd.checkpoints
-
-A runtime file without a held lock is stale. The server ends by itself when no request came for a while;
-it looks once more while it holds `start`, so that nobody is given a server that is about to end.
+Beside the server's other files, STORE/tinkerd/ENGINE/checkpoints/: see libmachine.tinkerd.checkpoints.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import http.client
-import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from typing import Any
 
-from libmachine import env
-from libmachine.canon import Record, RecordError, loads
+from libmachine.canon import Record
 from libmachine.errors import MachineError
-from libmachine.folders import make_private
-from libmachine.harness import shared, weights
-from libmachine.harness.shared import is_locked, read_runtime
+from libmachine.harness import ondemand, weights
+from libmachine.harness.ondemand import HEALTH_S, IDLE_S, call, is_locked
 from libmachine.tinkerd.engine import BASE_MODEL
+from libmachine.tinkerd.engine_none import missing
 
 ENGINES = ("torch", "fake")
-IDLE_S = 900.0
-START_S = 60.0
-HEALTH_S = 10.0
-_PASSED_ON = ("MACHINE_LOCAL_MODEL", "MACHINE_LOCAL_THREADS", "MACHINE_FSYNC", "MACHINE_DEBUG")
 
 
 def folder(directory: str, engine: str) -> str:
     """The folder of an engine's server in a store. Raises MachineError for an unknown engine."""
     if engine not in ENGINES:
         raise MachineError(f"no engine '{engine}'; there are: {', '.join(ENGINES)}")
-    return shared.folder(directory, engine)
+    return ondemand.folder(directory, engine)
+
+
+def running(directory: str, engine: str = "torch") -> Record | None:
+    """The runtime record {port, key, pid, started_at, engine} of a server that answers, or None. Raises
+    MachineError for an unknown engine."""
+    folder(directory, engine)
+    return ondemand.running(directory, engine)
 
 
 def connect(
     directory: str, engine: str = "torch", threads: int = 1, idle_s: float = IDLE_S
 ) -> tuple[str, str]:
-    """(TINKER_BASE_URL, TINKER_API_KEY) of the server of this store, started if it does not run.
+    """(TINKER_BASE_URL, TINKER_API_KEY) of the server of this store, started if none runs that trains.
 
     directory: the store's. threads, idle_s: of a server that is started now. Raises MachineError if it
     cannot be started, with the last line of its log.
     """
-    place = folder(directory, engine)
+    folder(directory, engine)
     if engine == "torch":
         weights.ensure_weights(BASE_MODEL)  # here, where pip's settings are known
-    make_private(place)
-    with _held(os.path.join(place, "start")):
-        found = running(directory, engine)
-        if found is None:
-            found = _start(place, directory, engine, threads, idle_s)
+    found = ondemand.ensure(directory, engine, threads, idle_s)
+    if found.get("trains_not") and missing(engine) is None:  # a command without the packages started it
+        stop(directory, engine)
+        found = ondemand.ensure(directory, engine, threads, idle_s)
     if found.get("trains_not"):
         raise MachineError(f"{found['trains_not']}; 'machine-tinkerd --stop' ends it (pid {found['pid']})")
     return base_url(found), str(found["key"])
@@ -71,28 +58,13 @@ def base_url(runtime: Record) -> str:
     return f"http://127.0.0.1:{runtime['port']}"
 
 
-def running(directory: str, engine: str = "torch") -> Record | None:
-    """The runtime record {port, key, pid, started_at, engine} of a server that answers, or None."""
-    place = folder(directory, engine)
-    if not is_locked(os.path.join(place, "lock")):
-        return None
-    found = read_runtime(place)
-    if found is None:
-        return None
-    try:
-        told = call(found, "GET", "healthz", None, HEALTH_S)
-    except MachineError:
-        return None
-    return found if told.get("pid") == found["pid"] else None
-
-
 def stop(directory: str, engine: str = "torch", wait_s: float = 30.0) -> bool:
     """Stop the server; False if none runs. What is being computed is finished, what waits is dropped.
 
     Raises MachineError if it does not end within wait_s.
     """
     place = folder(directory, engine)
-    with _held(os.path.join(place, "start")) if os.path.isdir(place) else contextlib.nullcontext():
+    with ondemand.starting(place) if os.path.isdir(place) else contextlib.nullcontext():
         found = running(directory, engine)
         if found is None:
             return False
@@ -135,68 +107,3 @@ def adapter(
             f"by {told['difference']:.3f} on average, more than {MOST_DIFFERENCE}"
         )
     return told
-
-
-def call(runtime: Record, method: str, path: str, body: Any, timeout_s: float) -> Record:
-    """One request of ours to a server. Raises MachineError if it fails or is refused."""
-    connection = http.client.HTTPConnection("127.0.0.1", runtime["port"], timeout=timeout_s)
-    headers = {"X-API-Key": runtime["key"], "Content-Type": "application/json"}
-    try:
-        sent = None if body is None else json.dumps(body)
-        connection.request(method, f"/api/v1/{path}", sent, headers)
-        response = connection.getresponse()
-        status, told = response.status, loads(response.read() or b"{}")
-    except (OSError, http.client.HTTPException, RecordError) as error:
-        raise MachineError(f"the local trainer does not answer: {error}") from None
-    finally:
-        connection.close()
-    if status >= 400 or not isinstance(told, dict):
-        why = told.get("error") if isinstance(told, dict) else status
-        raise MachineError(f"the local trainer refused: {why}")
-    return told
-
-
-@contextlib.contextmanager
-def _held(path: str) -> Iterator[None]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _start(place: str, directory: str, engine: str, threads: int, idle_s: float) -> Record:
-    boot = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "boot.py")
-    command = [sys.executable, boot, "tinkerd", "machine-tinkerd", "--engine", engine]
-    command += ["--dir", os.path.abspath(directory), "--idle", str(idle_s), "--threads", str(threads)]
-    chosen = {name: value for name in _PASSED_ON if (value := env.get(name))}
-    log = os.path.join(place, "log")
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
-        process = subprocess.Popen(
-            command,
-            cwd=place,
-            env={**env.child_environment(), **chosen, "MACHINE_CACHE": env.cache_dir()},
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,  # ^C ends the command, not the server others may use
-        )
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        found = read_runtime(place)
-        if found is not None and found["pid"] == process.pid:
-            answering = running(directory, engine)
-            if answering is not None:
-                return answering
-        if process.poll() is not None:
-            raise MachineError(f"the local trainer did not start: {_last_line(log)}")
-        time.sleep(0.05)
-    process.terminate()
-    raise MachineError(f"the local trainer did not start within {START_S:.0f} s; see '{log}'")
-
-
-def _last_line(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read().strip().splitlines()
-    return lines[-1].removeprefix("fatal: ") if lines else "it said nothing"

@@ -92,6 +92,31 @@ def test_a_killed_server_is_replaced(tmp_path: Path) -> None:
     assert daemon.stop(str(tmp_path), "fake")
 
 
+def test_one_that_cannot_train_gives_way(tmp_path: Path) -> None:
+    """As a command starts it whose Python has no packages for training."""
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name, package=None: None if name == 'tinker' else find(name, package)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(BOOT), "tinkerd", "machine-tinkerd", "--engine", "fake", "--dir", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "without")},
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while (found := daemon.running(str(tmp_path), "fake")) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert found["pid"] == process.pid and "'tinker'" in found["trains_not"]
+    daemon.connect(str(tmp_path), "fake")
+    trains = daemon.running(str(tmp_path), "fake")
+    assert trains is not None and trains["pid"] != process.pid and "trains_not" not in trains
+    assert process.wait(10) == 0
+    assert daemon.stop(str(tmp_path), "fake")
+
+
 def test_a_signal_ends_it(tmp_path: Path) -> None:
     daemon.connect(str(tmp_path), "fake")
     found = daemon.running(str(tmp_path), "fake")
