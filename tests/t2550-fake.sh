@@ -70,5 +70,7 @@ machine-gate <placebo --json >verdict 2>"$err"; eq $? 1
 eq "$(jq -c '[.decision, (.warnings | map(select(startswith("control:"))) | length)]' verdict)" '["refuse",1]'
 eq "$(jq -c '.arms.live == .arms.candidate' verdict)" true
 expect 1 machine-commit river
+# what sampling and training left in the store is private, and sound
+expect 0 machine-fsck
 machine-tinkerd --engine fake --stop >/dev/null 2>&1
 exit 0

@@ -4,8 +4,9 @@ The model is loaded by the server of the store (libmachine.harness.shared), whic
 in this process where there is to be none or it does not start. The server has the same engine, and
 answers only as what the command would be itself.
 Prompts are token ids rendered by our own template, and the ids that were sampled come back with
-their log-probabilities. With the same seed the ids are the same, whatever the number of threads,
-of calls in flight, or what was asked before (measured; see tests/test_local.py).
+their log-probabilities. With the same seed the ids of a short prompt are the same, whatever the number
+of threads, of calls in flight, or what was asked before (see tests/test_local.py); above some hundred
+tokens llama.cpp's cache moves last digits, and another token may be drawn (machine-tinkerd(1)).
 """
 
 from __future__ import annotations
