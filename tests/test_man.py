@@ -67,7 +67,7 @@ ELSEWHERE = {
 GUIDES = ("machine-tutorial.7", "machine-faq.7")
 """Pages that are read from first line to last; their examples stand where they are told of."""
 PLAIN = {"NAME", "DESCRIPTION", "SEE ALSO"}
-NOT_OURS = {"HOME", "PATH", "XDG_CACHE_HOME"}
+NOT_OURS = {"GIT_SSH_COMMAND", "GIT_ASKPASS", "HOME", "PATH", "XDG_CACHE_HOME"}
 MOST_COLUMNS = 100
 NAMES = ("Ada", "Bob", "Cem", "Dee", "Eli", "Fay", "Gus", "Hal")
 FIXTURE = {

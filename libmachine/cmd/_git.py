@@ -16,9 +16,32 @@ _TRANSPORT = re.compile(
 )
 
 
+_PROGRAMS = r"^(core\.(sshcommand|askpass)|credential\.(.*\.)?helper)$"
+
+
 def transport() -> dict[str, str]:
-    """What git needs to reach another host, and no more."""
-    return {name: value for name, value in os.environ.items() if _TRANSPORT.fullmatch(name)}
+    """What git needs to reach another host, and no more. The programs that it starts on the way (ssh, and
+    those that know passwords) are the person's own: what a repository names is not started."""
+    found = {name: value for name, value in os.environ.items() if _TRANSPORT.fullmatch(name)}
+    own = _own(_PROGRAMS)
+    last = dict(own)
+    if "GIT_SSH" not in found:
+        found.setdefault("GIT_SSH_COMMAND", last.get("core.sshcommand", "ssh"))
+    found.setdefault("GIT_ASKPASS", last.get("core.askpass", found.get("SSH_ASKPASS", "")))
+    found["GIT_PROXY_COMMAND"] = ""
+    # an empty one takes back those that were named before
+    helpers = [("credential.helper", ""), *((name, value) for name, value in own if name.endswith("helper"))]
+    for number, (name, value) in enumerate(helpers):
+        found[f"GIT_CONFIG_KEY_{number}"], found[f"GIT_CONFIG_VALUE_{number}"] = name, value
+    return found | {"GIT_CONFIG_COUNT": str(len(helpers))}
+
+
+def _own(pattern: str) -> list[tuple[str, str]]:
+    """Name and value of git's settings of this person and this machine, without any repository's."""
+    nowhere = {"GIT_DIR": "/dev/null"}
+    done = plumb.run("/", "config", "--includes", "-z", "--get-regexp", pattern, extra=nowhere)
+    rows = done.out.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    return [(name, value) for name, _, value in (row.partition("\n") for row in rows)]
 
 
 def runs_remote(project: Project) -> str | None:

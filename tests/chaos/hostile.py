@@ -205,6 +205,8 @@ def commands(folder: Path, calm: Callable[[], None] = lambda: None) -> Iterator[
     yield Words(["doctor"], codes=(0, 1))
     yield Words(["sync"])
     yield Words(["sync", "--runs"])
+    yield Words(["sync", "ssh://nowhere.invalid/x"], codes=(128,))
+    yield Words(["sync", "git://127.0.0.1:9/x"], codes=(128,))
     yield Words(["sync", POISON], shows=True, codes=(128,))
     yield Words(["gc"])
     with open(store / "records", "ab") as log:

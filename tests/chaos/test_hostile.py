@@ -7,6 +7,7 @@ seen here.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from hostile import CANARY, POISON
 from terminal import NEVER, OURS, Terminal
 
 from libmachine import console
-from libmachine.cmd import COMMANDS
+from libmachine.cmd import COMMANDS, _git
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from forked import Commands
@@ -230,6 +231,50 @@ def test_every_command(tmp_path: Path, sprung: Path, terminal: Terminal) -> None
             tried.add(words[0])
     missing = {command.verb for command in COMMANDS} - tried
     assert missing == {"budget", "tinkerd"}, missing  # which neither read a repository nor print foreign text
+
+
+def test_who_reaches_a_remote_is_chosen_by_the_person(
+    tmp_path: Path, sprung: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ssh and what knows passwords: as their own settings or their environment say, not a repository's."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    hostile.make(folder)
+    set_traps(folder, sprung)
+    home = hostile.identity(folder)
+    for name, value in home.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
+    mine = {name: shlex.join(["sh", "-c", trap(sprung, f"my-{name}", "exit 1")]) for name in ("ssh", "other")}
+    for key in ("credential.helper", "credential.https://nowhere.invalid.helper"):
+        hostile.git(folder, "config", key, f"!{trap(sprung, 'credential', 'true')}")
+
+    def reached(variables: dict[str, str]) -> set[str]:
+        for path in sprung.iterdir():
+            path.unlink()
+        for words, stdin in (
+            (["fetch", "ssh://nowhere.invalid/x"], ""),
+            (["credential", "fill"], "protocol=https\nhost=nowhere.invalid\n\n"),
+        ):
+            subprocess.run(
+                ["git", "-C", str(folder), *words],
+                input=stdin.encode(),
+                env=home | {"GIT_TERMINAL_PROMPT": "0"} | variables,
+                capture_output=True,
+                check=False,
+            )
+        return {path.name for path in sprung.iterdir()}
+
+    assert {"ssh", "credential", "askpass"} <= reached({}), "the traps do not work"
+    assert reached(_git.transport()) == set()
+    for key, value in (
+        ("core.sshCommand", mine["ssh"]),
+        ("credential.helper", f"!{trap(sprung, 'my-helper', 'true')}"),
+    ):
+        subprocess.run(["git", "config", "--global", key, value], env=home, check=True)
+    assert reached(_git.transport()) == {"my-ssh", "my-helper"}
+    monkeypatch.setenv("GIT_SSH_COMMAND", mine["other"])
+    assert reached(_git.transport()) == {"my-other", "my-helper"}
 
 
 def test_json_for_a_terminal_is_the_same_value() -> None:
