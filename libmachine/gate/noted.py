@@ -11,9 +11,9 @@ from libmachine.errors import MachineError, Untestable
 from libmachine.git import notes
 from libmachine.git.objects import read_commits
 from libmachine.git.repository import Repository, read_ref
+from libmachine.git.sync import TRANSPORT
 
 _NONE = "no verdicts are here (no refs/notes/machine)"
-_TRANSPORT = ("-c", "protocol.ext.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
 
 
 class Noted:
@@ -56,7 +56,7 @@ def fetch(repo: Repository, url: str, transport: Mapping[str, str]) -> str:
     ref = "refs/notes/machine-from/" + hashlib.sha1(url.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     words = ["--no-tags", "--refmap=", "--no-write-fetch-head", "--no-recurse-submodules", "--quiet"]
     words += ["--no-auto-maintenance", "--upload-pack=git-upload-pack"]
-    done = repo.run(*_TRANSPORT, "fetch", *words, "--", url, f"+{notes.REF}:{ref}", extra=transport)
+    done = repo.run(*TRANSPORT, "fetch", *words, "--", url, f"+{notes.REF}:{ref}", extra=transport)
     if done.code:
         raise Untestable(f"cannot read the notes of '{url}': {done.reason()}")
     return ref
