@@ -97,7 +97,8 @@ class Objects:
 
     def settle(self, staged: list[Staged]) -> None:
         """Put objects in their places, whole or not at all. Those that wait for the disk together share
-        most of the wait, and each directory is waited for once. An error leaves none unfinished."""
+        most of the wait, and each directory is waited for once. An error leaves none unfinished; after an
+        interrupt the same call goes on where it was."""
         folders = sorted({os.path.dirname(one.path) for one in staged}) if self.fsync else ()
         try:
             if self.fsync:
@@ -106,7 +107,7 @@ class Objects:
             while staged:
                 self._rename(*staged[-1])
                 staged.pop()
-        except BaseException:
+        except Exception:
             _undo(staged)
             raise
         for folder in folders:
@@ -116,8 +117,9 @@ class Objects:
         try:
             disk.rename(name, path)
         except FileNotFoundError:  # most of the 256 directories are soon there
-            disk.make_folder(os.path.dirname(path), self.fsync)
-            disk.rename(name, path)
+            if not os.path.exists(path):  # else it was interrupted just after this
+                disk.make_folder(os.path.dirname(path), self.fsync)
+                disk.rename(name, path)
 
     def blob(self, data: bytes) -> str:
         """Store a blob."""
