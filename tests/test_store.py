@@ -342,7 +342,7 @@ def test_who_waits_for_an_interrupted_writer_writes_for_both(
         monkeypatch.undo()
         assert sorted(map(str, map(type, ended))) == ["<class 'KeyboardInterrupt'>", "<class 'NoneType'>"]
         store.close()
-        assert len(renamed) == 3 - after
+        assert len(set(renamed)) == 2
         assert findings(directory) == []
         assert len(answers(directory)["rows"]) == 3 * (number + 1)
         assert os.listdir(f"{directory}/tmp") == []
@@ -359,9 +359,8 @@ def test_an_error_in_a_batch_leaves_nothing_half_done(directory: str, step: int)
             pass
         disk.plan_fault(f"eio:{step}")
     try:
-        assert [str(future.exception(timeout=30)) for future in futures] == [
-            str(OSError(5, os.strerror(5)))
-        ] * 5
+        said = {str(future.exception(timeout=30)) for future in futures}
+        assert said == {str(OSError(errno.EIO, os.strerror(errno.EIO)))}
     finally:
         disk.plan_fault(None)
     assert os.listdir(f"{directory}/tmp") == []
@@ -433,6 +432,38 @@ steps_of = st.lists(
     ),
     max_size=25,
 )
+
+
+def test_rows_that_are_cut_off_after_they_were_read(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that could not sync cuts its rows off again; others come in their place, as long."""
+    store = opened(directory)
+    ids = [put(store, n) for n in range(6)]
+    store.close()
+    path = f"{directory}/records"
+    whole = Path(path).read_bytes()
+    cut = whole[: whole.index(b"\n") + 1]
+    other = whole[len(cut) :].replace(ids[5].encode(), ids[0][::-1].encode())
+    read = log.read
+
+    def slow(*words: Any) -> Iterator[Any]:
+        yield from read(*words)
+        Path(path).write_bytes(cut + other)  # before the reader has noted how far it is
+
+    Path(f"{directory}/index.db").unlink(missing_ok=True)
+    monkeypatch.setattr(log, "read", slow)
+    index = Index(directory)
+    index.catch_up()
+    assert ids[5] in {row["id"] for row in index.runs()}
+    index.close()
+    Path(path).write_bytes(whole)
+    Path(f"{directory}/chained").unlink()
+    chain.extend(directory, opened(directory).objects, path, False)
+    monkeypatch.undo()
+    again = Index(directory)
+    again.catch_up()
+    assert next(iter(again.runs()))["id"] == ids[0][::-1]
+    again.close()
+    assert chain.chained(directory, path) == 0
 
 
 @settings(max_examples=60, deadline=None)

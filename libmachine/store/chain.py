@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import orjson
 
 from libmachine.errors import MachineError
-from libmachine.githash import DIRECTORY, FILE
+from libmachine.githash import DIRECTORY, FILE, blob_id
 from libmachine.store import disk, layout, log, ref
 from libmachine.store.objects import Objects, tree_entries
 
@@ -110,31 +110,35 @@ def _extend(directory: str, objects: Objects, log_path: str, fsync: bool, fd: in
     start = end = chained(directory, log_path)
     batches: dict[str, Batch] = {}
     held = 0
-    for _, end, row in log.read(log_path, start):
+    seen = bytearray(log.before(log_path, start))
+    for _, end, row in log.read(log_path, start, seen):
         if row is not None and has_place(row):
             batches.setdefault(row["machine"], Batch()).add(row)
             held += 1
         if held >= _BATCH:
-            _commit(directory, objects, batches, log_path, end, fsync, fd)
+            _commit(directory, objects, batches, fsync)
+            _note(fd, end, bytes(seen))
             batches, held = {}, 0
     if end != start:
-        _commit(directory, objects, batches, log_path, end, fsync, fd)
+        _commit(directory, objects, batches, fsync)
+        _note(fd, end, bytes(seen))
 
 
-def _commit(
-    directory: str, objects: Objects, batches: dict[str, Batch], path: str, end: int, fsync: bool, fd: int
-) -> None:
+def _commit(directory: str, objects: Objects, batches: dict[str, Batch], fsync: bool) -> None:
     for machine, batch in batches.items():
         name = ref_of(machine)
         tip = ref.read(directory, name)
         ref.write(directory, name, batch.commit(objects, machine, [tip] if tip else []), fsync)
-    note(fd, end, path)
 
 
 def note(fd: int, offset: int, log_path: str) -> None:
     """Write down how far the chains are. fd: as `locked` gives it."""
+    _note(fd, offset, log.before(log_path, offset))
+
+
+def _note(fd: int, offset: int, before: bytes) -> None:
     os.lseek(fd, 0, os.SEEK_SET)
-    disk.write(fd, b"%-20d %s" % (offset, log.mark(log_path, offset).encode()))
+    disk.write(fd, b"%-20d %s" % (offset, blob_id(before).encode()))
 
 
 def chained(directory: str, log_path: str) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from libmachine.githash import blob_id
 from libmachine.store import log
 from libmachine.store.query import Conditions
 
@@ -160,11 +161,13 @@ class Index:
         db.execute("BEGIN IMMEDIATE")
         try:
             offset, mark = db.execute("SELECT offset, mark FROM state").fetchone()
-            if mark != log.mark(self.log, offset):  # the log is another one, or was cut and written anew
+            seen = bytearray(log.before(self.log, offset))
+            if mark != blob_id(bytes(seen)):  # the log is another one, or was cut and written anew
                 self._clear(db)
-                offset = 0
-            offset = self._insert(offset)
-            db.execute("UPDATE state SET offset = ?, mark = ?", (offset, log.mark(self.log, offset)))
+                offset, seen = 0, bytearray()
+            # Marked by what was read, not by what is there now: rows that could not be synced are cut off.
+            offset = self._insert(offset, seen)
+            db.execute("UPDATE state SET offset = ?, mark = ?", (offset, blob_id(bytes(seen))))
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -172,10 +175,10 @@ class Index:
             raise
         self._offset = offset
 
-    def _insert(self, start: int) -> int:
-        """Take in the log from an offset on; returns the offset of its end."""
+    def _insert(self, start: int, seen: bytearray) -> int:
+        """Take in the log from an offset on; returns the offset of its end. seen: as log.read's."""
         end = start
-        rows = log.read(self.log, start)
+        rows = log.read(self.log, start, seen)
         while batch := list(itertools.islice(rows, _BATCH)):
             end = batch[-1][1]
             tables: dict[str, list[tuple[Any, ...]]] = {"runs": [], "scorecards": [], "others": []}

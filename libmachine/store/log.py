@@ -118,10 +118,11 @@ def _whole_end(fd: int) -> int:
     return end
 
 
-def read(path: str, offset: int = 0) -> Iterator[tuple[int, int, Row | None]]:
+def read(path: str, offset: int = 0, seen: bytearray | None = None) -> Iterator[tuple[int, int, Row | None]]:
     """Rows from an offset on, as (offset, offset of the next line, row or None if it is no row).
 
-    A last line without its newline is not yet there and not returned.
+    A last line without its newline is not yet there and not returned. seen: becomes the last bytes that
+    were read, as `before` gives them: what they were, whatever happens to the log meanwhile.
     """
     try:
         file = open(path, "rb")  # noqa: SIM115
@@ -133,6 +134,9 @@ def read(path: str, offset: int = 0) -> Iterator[tuple[int, int, Row | None]]:
             if not line.endswith(b"\n"):
                 return
             following = offset + len(line)
+            if seen is not None:
+                seen += line
+                del seen[:-_MARKED]
             try:
                 row = orjson.loads(line)
             except orjson.JSONDecodeError:
@@ -144,12 +148,17 @@ def read(path: str, offset: int = 0) -> Iterator[tuple[int, int, Row | None]]:
 
 def mark(path: str, offset: int) -> str:
     """Hash of the last bytes before an offset: says whether the log is still the one that was read."""
+    return blob_id(before(path, offset))
+
+
+def before(path: str, offset: int) -> bytes:
+    """The last bytes before an offset, those that `mark` is made of."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, offset - _MARKED))
-            return blob_id(file.read(min(offset, _MARKED)))
+            return file.read(min(offset, _MARKED))
     except FileNotFoundError:
-        return blob_id(b"")
+        return b""
 
 
 def is_boundary(path: str, offset: int) -> bool:
