@@ -24,7 +24,7 @@ FLOORS = {
     ),
     "parts": (
         *("git", "store", "harness", "graders", "judging", "sandbox", "folder", "load", "project"),
-        *("splits", "pool", "tools", "stats", "prices", "budget", "tinkerd"),
+        *("splits", "pool", "tools", "stats", "prices", "budget", "tinkerd", "web"),
     ),
     "verbs": (
         *("run", "grade", "select", "doctor", "measure", "gate", "promote", "spend", "suite*"),
@@ -43,6 +43,7 @@ PARTS = {
     "project": {"git", "store", "sandbox"},
     "sandbox": {"store"},
     "tools": {"sandbox"},
+    "web": {"sandbox"},
     "load": {"folder", "harness"},
     "harness": {"folder", "tools", "prices"},
     "graders": {"folder", "harness", "tools"},
