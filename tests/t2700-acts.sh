@@ -52,8 +52,16 @@ has "$err" "12 stored, 0 run"; same "$out" runs
 for what in cases holdout; do
   expect 0 machine-suite dev --on $what.jsonl --oracle $references/dev-$what.jsonl --noop
   expect 0 machine-suite dev/datetime --on $what.jsonl --oracle $references/datetime-$what.jsonl --noop
+  expect 0 machine-suite assistant --on $what.jsonl --oracle $references/assistant-$what.jsonl --noop
 done
 expect 0 machine-suite coder --noop
+# assistant acts where a case asks for it and nowhere else; what is on this computer is refused, and told so
+rules "$root/machines/assistant/cases.jsonl" $references/assistant-cases.jsonl >rules
+expect 0 machine-run assistant --harness scripted --model rules --cases cases.jsonl --ordered
+eq "$(jq -r 'select((.workspace.before != .workspace.after) != .case.metadata.change) | .case.id' "$out")" ""
+eq "$(jq -r 'select(.steps[].tools[].ok | not) | .case.metadata.kind' "$out")" refused
+eq "$(jq -r '.messages[] | select(.role == "tool") | .content | select(startswith("error: "))' "$out")" \
+  "error: 'http://localhost:8080/status' is refused: 'localhost' is an internal name; only public pages are fetched"
 
 # --- names and bytes survive, within the directory and in the store ---------------------------------------
 sh() { call run "$(jq -nc --arg command "$1" '{$command}')"; }

@@ -15,18 +15,21 @@ from hypothesis import strategies as st
 from test_machines import MACHINES, both, cases, likeness, load, run, windows
 
 from libmachine.case import read_case
+from libmachine.errors import MachineError
 from libmachine.folder import Folder
 from libmachine.graders.judge import messages
 from libmachine.load import load as load_machine
+from libmachine.web.address import target
 
-NAMES = ("chatbot", "pirate")
+NAMES = ("assistant", "chatbot", "pirate")
 JUDGED = {
+    "assistant": ["helpful", "grounded", "acts_on_request"],
     "chatbot": ["answers", "honesty"],
     "pirate": ["answers", "voice", "nothing_modern", "metaphor"],
 }
-CHECKED = {"chatbot": ["concise", "no_filler"], "pirate": ["emoji"]}
+CHECKED = {"assistant": ["concise"], "chatbot": ["concise", "no_filler"], "pirate": ["emoji"]}
 
-chatbot, pirate = (load(name) for name in NAMES)
+assistant, chatbot, pirate = (load(name) for name in NAMES)
 
 
 # chatbot: concise
@@ -325,6 +328,90 @@ def test_the_check_of_pirate_takes_any_text(answer: str) -> None:
     assert len(pirate.pirate_emoji(answer + " ⚓")) == count + 1
 
 
+# assistant: concise
+
+
+@pytest.mark.parametrize(
+    ("count", "score"),
+    [(0, 0), (1, 1), (119, 1), (120, 1), (121, 0.7), (200, 0.7), (201, 0.4), (300, 0.4), (301, 0), (5000, 0)],
+)
+def test_the_tiers_of_assistant(count: int, score: float) -> None:
+    told = f"{count} word" + "s" * (count != 1)
+    for reply in (
+        "word " * count,
+        "Wort.\n\n" * count,
+        "— word " * count,
+        "水" * count,
+        "- https://a.example/b\n" * count,
+    ):
+        assert assistant.concise(run(reply)) == (score, told)
+    passes = rubric("assistant")["concise"]["pass_at"] <= score
+    assert passes is (1 <= count <= 200)
+
+
+@pytest.mark.parametrize("reply", ["", " \n ", "...", "— !", "👍", "```\n```", "**"])
+def test_an_empty_reply_of_assistant_scores_nothing(reply: str) -> None:
+    assert assistant.concise(run(reply)) == (0, "0 words")
+
+
+@given(st.text(), st.text())
+def test_a_longer_reply_of_assistant_never_scores_more(reply: str, more: str) -> None:
+    first, _ = assistant.concise(run(reply))
+    longer, _ = assistant.concise(run(f"{reply} {more}"))
+    assert longer <= first or first == 0
+    assert (first > 0) is any(char.isalnum() for char in reply)
+
+
+# assistant: what it is made of
+
+
+def test_assistant_is_a_sibling_of_dev() -> None:
+    tools = [tool.__name__ for tool in assistant.machine.tools]
+    assert tools == ["list_files", "read_file", "edit_file", "write_file", "run", "web_fetch"]
+    dev = rubric("dev")
+    assert rubric("assistant")["acts_on_request"] == dev["acts_on_request"]
+    # so only what a judge alone can see is left of dev's criteria
+    assert not {"verified", "focused", "does_it"} & set(rubric("assistant"))
+    told = [
+        item["description"] + " ".join(item.get("levels", {}).values())
+        for item in rubric("assistant").values()
+    ]
+    tiers = [f"{most}" for most, _ in assistant.TIERS] + [
+        f"{score:g}" for _, score in assistant.TIERS if score < 1
+    ]
+    assert all(re.search(rf"\b{figure}\b", told[-1]) for figure in tiers)
+
+
+@pytest.mark.parametrize("file", ["cases.jsonl", "holdout.jsonl"])
+def test_both_sides_of_assistant_try_the_same_things(file: str) -> None:
+    changes = {
+        **{"file_question": False, "page": False, "refused": False, "one_word": False},
+        **{"write": True, "edit": True, "report": False, "knowledge": False},
+    }
+    found = cases("assistant", file)
+    assert {case["metadata"]["kind"] for case in found} == set(changes)
+    for case in found:
+        kind = case["metadata"]["kind"]
+        assert case["metadata"] == {"kind": kind, "change": changes[kind]}
+        assert case["target"]
+        assert ("files" in case) is (kind not in ("page", "refused", "knowledge")), case["id"]
+        assert (kind == "one_word") is (len(case["input"].split()) == 1), case["id"]
+        urls = re.findall(r"https?://[^\s:,]+(?::\d+)?[^\s:,]*", case["input"])
+        for url in urls:
+            refused = refusal_of(url)
+            assert (refused is not None) is (kind == "refused"), (url, refused)
+        assert kind != "page" or len(urls) == 1
+
+
+def refusal_of(url: str) -> str | None:
+    """Why a URL is never asked; None where it depends on what its name resolves to."""
+    try:
+        target(url)
+    except MachineError as error:
+        return str(error)
+    return None
+
+
 # the files of each machine
 
 
@@ -334,7 +421,7 @@ def rubric(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_rubric_names_the_graders(name: str) -> None:
-    graders = {"chatbot": chatbot, "pirate": pirate}[name].machine.graders
+    graders = {"assistant": assistant, "chatbot": chatbot, "pirate": pirate}[name].machine.graders
     criteria = rubric(name)
     assert list(criteria) == list(graders) == JUDGED[name] + CHECKED[name]
     assert [graders[criterion].kind for criterion in JUDGED[name]] == ["judge"] * len(JUDGED[name])
@@ -358,6 +445,8 @@ def test_the_weights() -> None:
         "no_filler": 1,
     }
     assert rubric("pirate")["answers"]["weight"] == 2
+    weights = {name: item["weight"] for name, item in rubric("assistant").items()}
+    assert weights == {"helpful": 3, "grounded": 2, "acts_on_request": 2, "concise": 1}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -399,7 +488,9 @@ def test_case_files_are_enough_and_tidy(name: str, file: str) -> None:
         json.dumps(case, ensure_ascii=False, separators=(",", ":")) + "\n" for case in found
     )
     for case in found:
-        assert set(case) <= {"id", "input", "target", "metadata"}
+        assert set(case) <= {"id", "input", "target", "metadata"} | (
+            {"files"} if name == "assistant" else set()
+        )
         assert re.fullmatch(r"[a-z0-9][a-z0-9-]*", case["id"])
         assert read_case(case)["id"] == case["id"]
         if isinstance(case["input"], str):
