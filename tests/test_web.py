@@ -357,6 +357,12 @@ def test_redirects_end(serve: Callable[..., Server]) -> None:
         server.fetch("http://a.example/")
 
 
+def test_hints_before_the_answer(serve: Callable[..., Server]) -> None:
+    hint = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
+    whole = hint + hint + OK + b"Content-Length: 6\r\n\r\nanswer"
+    assert serve(lambda path: iter([whole])).fetch("http://a.example/") == "answer"
+
+
 def test_rebinding_gains_nothing(serve: Callable[..., Server]) -> None:
     """The first answer is public, every later one is not: one look-up, and its address is dialled."""
     server = serve({"/": reply(b"public", "text/plain"), "/on": leads("/")})
@@ -404,10 +410,11 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
         drip(OK + b"Content-Length: 1000000\r\n\r\n", b"x"),
         drip(b"HTTP/1.1 200 OK\r\nX-A: ", b"x"),
         drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        drip(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
         drip(OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
         drip(b"", b""),
     ],
-    ids=["body", "header", "continue", "chunks", "silence"],
+    ids=["body", "header", "continue", "hints", "chunks", "silence"],
 )
 def test_a_slow_server_has_one_limit_for_all(serve: Callable[..., Server], answer: Answer) -> None:
     started = time.monotonic()

@@ -126,6 +126,9 @@ def _ask(
         wire.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
         response = http.client.HTTPResponse(wire, method="GET")  # type: ignore[arg-type]
         response.begin()
+        while 100 <= response.status < 200:  # a hint before the answer; http.client passes over 100 alone
+            response.headers = response.msg = None  # type: ignore[assignment]
+            response.begin()
         location = response.getheader("Location") if response.status in _REDIRECTS else None
         kind = response.getheader("Content-Type") or ""
         body, cut = b"", None
