@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import libmachine
 from libmachine import env
 from libmachine.canon import Record, RecordError, loads
 from libmachine.errors import MachineError
@@ -125,7 +124,7 @@ def starting(place: str) -> Iterator[None]:
 
 
 def _start(place: str, directory: str, engine: str, threads: int, idle_s: float) -> Record:
-    boot = f"{libmachine.__path__[0]}/boot.py"
+    boot = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/boot.py"
     command = [sys.executable, boot, "tinkerd", "machine-tinkerd", "--engine", engine]
     command += ["--dir", os.path.abspath(directory), "--idle", str(idle_s), "--threads", str(threads)]
     chosen = {name: value for name in _PASSED_ON if (value := env.get(name))}
