@@ -38,7 +38,7 @@ has "$out" "cases: +0.500"
 has "$out" "held-out cases: +0.500"
 has "$out" "Kept: instructions.md of red is changed, and not committed."
 has "$out" "One proposal only"
-has "$err" "red: 0 runs stored, 240 run; 0 of the author stored, 1 run"
+has "$err" "red: 0 runs stored, 384 run; 0 of the author stored, 1 run"
 [ "$(wc -L <"$out")" -le 80 ] || die "wider than 80 columns"
 # what the author saw: purpose, tools, rubric, the work tree's instructions, why each case failed, what passed
 expect 0 machine-show optimizer@{0}
