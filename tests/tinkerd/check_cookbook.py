@@ -75,7 +75,7 @@ def test_trains_evaluates_and_resumes(tmp_path: Path, data: Path) -> None:
         daemon.stop(str(tmp_path / "store"), "fake")
     assert "Resumed training from" in (tmp_path / "output").read_text()
     ends = lines(log / "checkpoints.jsonl")
-    assert ends[-1]["name"] == "final"
+    assert ends[-1]["name"] == "final", (ends, (tmp_path / "output").read_text()[-2000:])
     assert ends[-1]["state_path"].startswith("tinker://")
     assert ends[-1]["state_path"].split("/")[2] != saved["state_path"].split("/")[2], "another run went on"
     rows = [row for row in lines(log / "metrics.jsonl") if "train_mean_nll" in row]
