@@ -315,62 +315,6 @@ store.close()
     assert chained(directory) == {row["id"] for row in rows if row}
 
 
-def test_who_waits_for_an_interrupted_writer_writes_for_both(
-    directory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two runs of one batch: the thread that writes for both is interrupted at each of its steps."""
-    rename, renamed = disk.rename, []
-
-    def interrupted(source: str, target: str, after: bool) -> None:
-        if not renamed and after:
-            rename(source, target)
-        renamed.append(target)
-        if len(renamed) == 1:
-            raise KeyboardInterrupt
-        rename(source, target)
-
-    for number, after in enumerate((False, True)):
-        store = opened(directory)
-        put(store, 100 + number)
-        renamed.clear()
-        monkeypatch.setattr(disk, "rename", lambda one, two, after=after: interrupted(one, two, after))
-        with store._log_lock:  # both are in the batch before either may write it
-            first, second = (ThreadPoolExecutor(1).submit(put, store, 10 * number + n) for n in range(2))
-            while len(store._waiting.rows) < 2:
-                pass
-        ended = [future.exception(timeout=30) for future in (first, second)]
-        monkeypatch.undo()
-        assert sorted(map(str, map(type, ended))) == ["<class 'KeyboardInterrupt'>", "<class 'NoneType'>"]
-        store.close()
-        assert len(set(renamed)) == 2
-        assert findings(directory) == []
-        assert len(answers(directory)["rows"]) == 3 * (number + 1)
-        assert os.listdir(f"{directory}/tmp") == []
-
-
-@pytest.mark.parametrize("step", range(1, 12))
-def test_an_error_in_a_batch_leaves_nothing_half_done(directory: str, step: int) -> None:
-    """fsync, rename or the log fails for five runs at once: each says so, and none of them is there."""
-    store = Store(directory, fsync=True)
-    put(store, 100)
-    with store._log_lock:
-        futures = [ThreadPoolExecutor(1).submit(put, store, n) for n in range(5)]
-        while len(store._waiting.rows) < 5:
-            pass
-        disk.plan_fault(f"eio:{step}")
-    try:
-        said = {str(future.exception(timeout=30)) for future in futures}
-        assert said == {str(OSError(errno.EIO, os.strerror(errno.EIO)))}
-    finally:
-        disk.plan_fault(None)
-    assert os.listdir(f"{directory}/tmp") == []
-    for n in range(5):
-        put(store, n)
-    store.close()
-    assert findings(directory) == []
-    assert len(answers(directory)["rows"]) == 6
-
-
 def git(directory: str, *words: str, stdin: bytes = b"") -> str:
     command = ["git", f"--git-dir={directory}", *words]
     done = subprocess.run(command, input=stdin, capture_output=True, check=False)

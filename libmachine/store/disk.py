@@ -79,24 +79,15 @@ def step() -> None:
 
 def sync_directory(path: str) -> None:
     """Wait until the names in a directory are on the disk."""
-    _sync_path(path, os.O_DIRECTORY)
-
-
-def sync_file(path: str) -> None:
-    """Wait until the content of a file is on the disk, by whatever descriptor it was written."""
-    _sync_path(path, 0)
-
-
-def _sync_path(path: str, flag: int) -> None:
-    fd = os.open(path, os.O_RDONLY | flag | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync(fd)
     finally:
         os.close(fd)
 
 
-def make(data: bytes, mode: int, temporary: Callable[[], str], fsync: bool = False) -> str:
-    """Write a new file and return its name. An error leaves none. temporary: gives a new name."""
+def put(path: str, data: bytes, mode: int, fsync: bool, temporary: Callable[[], str]) -> None:
+    """Make a file in one step: whole or not at all. temporary: gives a new name on the same file system."""
     while True:
         name = temporary()
         try:
@@ -111,16 +102,6 @@ def make(data: bytes, mode: int, temporary: Callable[[], str], fsync: bool = Fal
                 sync(fd)
         finally:
             os.close(fd)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return name
-
-
-def put(path: str, data: bytes, mode: int, fsync: bool, temporary: Callable[[], str]) -> None:
-    """Make a file in one step: whole or not at all. temporary: gives a new name on the same file system."""
-    name = make(data, mode, temporary, fsync)
-    try:
         rename(name, path)
     except BaseException:
         os.unlink(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from libmachine.errors import MachineError
 from libmachine.githash import object_id, tree_data
@@ -46,21 +46,6 @@ def tree_entries(data: bytes) -> Iterator[tuple[str, str]]:
         yield name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), oid
 
 
-class Staged(NamedTuple):
-    """An object that is written and not yet in its place."""
-
-    temporary: str
-    path: str
-
-
-def _undo(staged: list[Staged]) -> None:
-    while staged:
-        try:
-            os.unlink(staged.pop().temporary)
-        except FileNotFoundError:  # it was in its place when the error came
-            continue
-
-
 class Objects:
     """The objects of one repository. fsync: wait for the disk at each write."""
 
@@ -75,51 +60,20 @@ class Objects:
 
     def write(self, kind: str, data: bytes) -> str:
         """Store an object and return its id. Storing it again changes nothing."""
-        staged: list[Staged] = []
-        oid = self.stage(kind, data, staged)
-        self.settle(staged)
-        return oid
-
-    def stage(self, kind: str, data: bytes, staged: list[Staged]) -> str:
-        """Write an object beside the others, unless it is there, and return its id. It is added to staged,
-        and stored once `settle` has put it in its place. An error undoes all that was staged."""
         oid = object_id(kind, data)
         path = self.path(oid)
-        if not os.path.exists(path):
-            packed = _deflated(b"%s %d\0" % (kind.encode(), len(data)) + data)
-            try:
-                name = disk.make(packed, 0o400, lambda: temporary(self.directory))
-            except BaseException:
-                _undo(staged)
-                raise
-            staged.append(Staged(name, path))
+        if os.path.exists(path):
+            return oid
+        packed = _deflated(b"%s %d\0" % (kind.encode(), len(data)) + data)
+        try:
+            self._put(path, packed)
+        except FileNotFoundError:  # most of the 256 directories are soon there
+            disk.make_folder(os.path.dirname(path), self.fsync)
+            self._put(path, packed)
         return oid
 
-    def settle(self, staged: list[Staged]) -> None:
-        """Put objects in their places, whole or not at all. Those that wait for the disk together share
-        most of the wait, and each directory is waited for once. An error leaves none unfinished; after an
-        interrupt the same call goes on where it was."""
-        folders = sorted({os.path.dirname(one.path) for one in staged}) if self.fsync else ()
-        try:
-            if self.fsync:
-                for one in staged:
-                    disk.sync_file(one.temporary)
-            while staged:
-                self._rename(*staged[-1])
-                staged.pop()
-        except Exception:
-            _undo(staged)
-            raise
-        for folder in folders:
-            disk.sync_directory(folder)
-
-    def _rename(self, name: str, path: str) -> None:
-        try:
-            disk.rename(name, path)
-        except FileNotFoundError:  # most of the 256 directories are soon there
-            if not os.path.exists(path):  # else it was interrupted just after this
-                disk.make_folder(os.path.dirname(path), self.fsync)
-                disk.rename(name, path)
+    def _put(self, path: str, packed: bytes) -> None:
+        disk.put(path, packed, 0o400, self.fsync, lambda: temporary(self.directory))
 
     def blob(self, data: bytes) -> str:
         """Store a blob."""

@@ -26,7 +26,7 @@ from libmachine.errors import MachineError
 from libmachine.record import record_bytes
 from libmachine.store import chain, keep, layout, log, rows
 from libmachine.store.index import Index
-from libmachine.store.objects import Objects, Staged, tree_entries
+from libmachine.store.objects import Objects, tree_entries
 from libmachine.store.tail import Tail
 
 _INLINE = 1000
@@ -37,11 +37,10 @@ Answer = TypeVar("Answer")
 
 
 class _Batch:
-    """Rows that go into the log together, and their objects, which do not lie in their places yet."""
+    """Rows that go into the log together."""
 
     def __init__(self) -> None:
         self.rows: list[log.Row] = []
-        self.staged: list[Staged] = []
         self.done = False
         self.error: OSError | None = None
 
@@ -107,19 +106,17 @@ class Store:
             name: case[name] for name in ("target", "metadata") if case.get(name) is not None
         }
         parts = dict(parts or {})
-        staged: list[Staged] = []
+        oid = self.blob(record_bytes(run))
         if given and len(data := canonical(given)) > _INLINE:
-            parts["given"], given = self._stage(data, staged), {}
-        oid = self._stage(record_bytes(run), staged)
-        self._append(rows.of_run(run, oid, base, parts, given), staged)
+            parts["given"], given = self.blob(data), {}
+        self._append(rows.of_run(run, oid, base, parts, given))
         return {**run, "id": oid}
 
     def add_scorecard(self, card: Record) -> Record:
         """Store a scorecard (a plain record) and return it with its id."""
         layout.check_name(card["machine"])
-        staged: list[Staged] = []
-        oid = self._stage(record_bytes(card), staged)
-        self._append(rows.of_scorecard(card, oid), staged)
+        oid = self.blob(record_bytes(card))
+        self._append(rows.of_scorecard(card, oid))
         return {**card, "id": oid}
 
     def add_record(self, record: Record, parts: dict[str, str] | None = None) -> Record:
@@ -127,25 +124,18 @@ class Store:
 
         parts: name -> id of blobs that belong to it, trained weights say."""
         layout.check_name(record["machine"])
-        staged: list[Staged] = []
-        oid = self._stage(record_bytes(record), staged)
-        self._append(rows.of_record(record, oid, parts or {}), staged)
+        oid = self.blob(record_bytes(record))
+        self._append(rows.of_record(record, oid, parts or {}))
         return {**record, "id": oid}
 
-    def _stage(self, data: bytes, staged: list[Staged]) -> str:
-        """Write a blob that is stored when its row is."""
-        self.prepare()
-        return self.objects.stage("blob", data, staged)
+    def _append(self, row: log.Row) -> None:
+        """Put a row into the log, together with those that other threads have waiting.
 
-    def _append(self, row: log.Row, staged: list[Staged]) -> None:
-        """Put objects in their places and a row into the log, with those that other threads have waiting.
-
-        One thread does it for all, so that they share one wait for the disk.
+        One thread writes for all, so that they share one wait for the disk.
         """
         with self._lock:
             batch = self._waiting
             batch.rows.append(row)
-            batch.staged += staged
         with self._log_lock:
             if batch.error is not None:
                 raise batch.error
@@ -154,7 +144,6 @@ class Store:
             with self._lock:
                 self._waiting = _Batch()
             try:
-                self.objects.settle(batch.staged)
                 start, end = log.append(self.log, batch.rows, self.fsync)
             except OSError as error:
                 batch.error = error
