@@ -15,10 +15,9 @@ from libmachine.converse_other import Others
 from libmachine.define import COUNTERPART, MACHINE
 from libmachine.errors import CutShort, UsageError
 from libmachine.grade import Grading, grade_and_store, why_ungraded
-from libmachine.harness import choose
 from libmachine.judging import Judging
 from libmachine.load import Loaded, load
-from libmachine.purse import Purse
+from libmachine.purse import Engines, Purse
 from libmachine.run import Settings
 from libmachine.store.store import Store
 
@@ -36,16 +35,8 @@ def main(workspace: str | None, name: str, case: str | None, as_json: bool, **op
     others = Others(purse)
     facing = others.of(machine)
     assert facing is not None
-    engine = choose.engine(
-        machine.model,
-        options["harness"],
-        options["model"],
-        options["base_url"],
-        console.say,
-        project.trained,
-        store=project.store,
-    )
-    engine = purse.bill(engine, "run", machine.name)
+    engines = Engines(purse, options["harness"], options["model"], options["base_url"])
+    engine = engines.of(machine)
     sampling = machine.sampling(**{n: options[n] for n in ("temperature", "max_tokens", "effort")})
     settings = Settings(sampling=sampling, seed=options["seed"], resume=options["resume"])
     judging = Judging(options["judge_model"] or env.get("MACHINE_JUDGE_MODEL"), None, purse.judge)
@@ -74,7 +65,7 @@ def main(workspace: str | None, name: str, case: str | None, as_json: bool, **op
     finally:
         purse.told(printer.summary(), failure)
         store.close()
-        engine.close()
+        engines.close()
         others.close()
         judging.close()
 

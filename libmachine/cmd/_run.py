@@ -17,13 +17,13 @@ from libmachine.converse import runner_of
 from libmachine.converse_other import Others
 from libmachine.errors import UsageError
 from libmachine.folder import read_cases
-from libmachine.harness import choose
 from libmachine.harness.base import Sampling
 from libmachine.harness.loop import Limits
 from libmachine.load import Loaded, load
-from libmachine.purse import Purse
+from libmachine.purse import Engines, Purse
 from libmachine.run import Outcome, Runner, Settings
 from libmachine.store.store import Store
+from libmachine.suite.cases import warn_if_frozen
 
 if TYPE_CHECKING:
     from libmachine.cmd._session import Talk
@@ -62,16 +62,8 @@ def main(
         resume=options["resume"],
     )
     purse = Purse(project, "run", options["budget"], options["price_as"])
-    engine = choose.engine(
-        machine.model,
-        options["harness"],
-        options["model"],
-        options["base_url"],
-        console.say,
-        project.trained,
-        store=project.store,
-    )
-    engine = purse.bill(engine, "run", machine.name)
+    engines = Engines(purse, options["harness"], options["model"], options["base_url"])
+    engine = engines.of(machine)
     others = Others(purse)
     facing = others.of(machine)
     store = project.open_store()
@@ -104,7 +96,7 @@ def main(
         if not options["dry_run"]:
             purse.told(session.summary() if session else printer.summary(), failure)
         store.close()
-        engine.close()
+        engines.close()
         others.close()
         if evaluation:
             evaluation.close()
@@ -172,8 +164,7 @@ def _sampling(machine: Loaded, options: dict[str, Any]) -> Sampling:
     """model.json's sampling with what the command line says put over it."""
     names = ("temperature", "max_tokens", "effort")
     sampling = machine.sampling(**{name: options[name] for name in names})
-    if options["trials"] > 1 and sampling.temperature == 0:
-        console.say("warning: --trials above 1 at temperature 0 samples one answer again and again")
+    warn_if_frozen(sampling, options["trials"])
     return sampling
 
 
@@ -212,7 +203,7 @@ class _Printer:
         if self.lines:
             self.output.write(dump_line(run))
         elif self.one:
-            self.output.text(console.safe(run["output"]))
+            self.output.text(run["output"])
             if run.get("scorecard"):
                 from libmachine.cmd._show import card
 
