@@ -40,9 +40,9 @@ def engine(
     """The engine for a machine's model and the options --harness, --model, --base-url (None: not given).
 
     progress: takes lines about retries and long waits. trained: the id of an adapter -> its GGUF
-    file. together: models to be compared with this one, served beside it. store: the one whose server,
-    if it runs, answers for local models. Raises MachineError before any run if there is no way to serve
-    the model.
+    file. together: models to be compared with this one, served beside it. store: the one whose server
+    answers for local models, started by the first call. Raises MachineError before any run if there is no
+    way to serve the model.
     """
     wanted = model_id or model.model
     chosen = harness or _prefix(model_id) or model.harness or _prefix(wanted) or env.get("MACHINE_HARNESS")

@@ -30,15 +30,6 @@ class Weights(NamedTuple):
     sha256: str
 
 
-def private(folder: str) -> None:
-    """Make a directory of mode 0700 unless it is there; its parents as usual."""
-    os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        pass
-
-
 def fetch_once(known: Weights, path: str, is_whole: Callable[[], bool]) -> None:
     """Put the file at path unless is_whole() says that it is there. Of two commands at once one fetches
     and the other finds it there. Raises MachineError with the remedy, OSError of the file system."""

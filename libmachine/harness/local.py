@@ -126,8 +126,8 @@ class LocalEngine:
     (default MACHINE_LOCAL_THREADS, else all cores, at most 4). parallel: calls at once, more wait.
     context: tokens of one conversation, answers included. adapters: (id, GGUF file) of every adapter to
     be loaded, used by this engine or not: two arms that are compared are sampled by one server. store:
-    the one whose server answers, if it runs when the first call is made. Raises MachineError if there is
-    no such model or adapter, or xllamacpp is not installed.
+    the one whose server answers, started by the first call. Raises MachineError if there is no such model
+    or adapter, or xllamacpp is not installed.
     """
 
     def __init__(

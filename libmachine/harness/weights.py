@@ -12,7 +12,8 @@ import time
 
 from libmachine import env
 from libmachine.errors import MachineError
-from libmachine.harness.fetch import Weights, fetch_once, private
+from libmachine.folders import make_private
+from libmachine.harness.fetch import Weights, fetch_once
 
 KNOWN = {
     "local/smollm2-135m-instruct": Weights(
@@ -38,8 +39,7 @@ def ensure_weights(model_id: str) -> str:
     path = os.path.join(folder, known.file)
     try:
         if not _is_whole(path, known):
-            private(env.cache_dir())
-            private(folder)
+            make_private(folder)
             fetch_once(known, path, lambda: _is_whole(path, known))
     except OSError as error:
         told = (error.strerror or str(error)).lower()
@@ -79,8 +79,7 @@ def file_hash(path: str) -> str:
 
 def _remember(note: str, digest: str) -> None:
     try:
-        private(env.cache_dir())
-        private(os.path.dirname(note))
+        make_private(os.path.dirname(note))
         fd, temporary = tempfile.mkstemp(dir=os.path.dirname(note))
         with open(fd, "w", encoding="ascii") as file:
             file.write(digest)
