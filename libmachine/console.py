@@ -158,7 +158,7 @@ def say(text: str) -> None:
     A closed or full stderr loses the talk, never the work."""
     from libmachine.redact import of_environment as redacted  # only talk needs it
 
-    text = safe(redacted(text))
+    text = redacted(safe(text))
     if (listener := _listening()) is not None:
         listener(text)
         return

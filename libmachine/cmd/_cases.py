@@ -116,10 +116,10 @@ def _report(
         output.write(dump_line({**record, **lists, "malformed": malformed, "power": power}))
         return
     for number, why in found.malformed[:_SHOWN]:
-        console.say(console.safe(f"row {number}: {why}; skipped"))
+        console.say(f"row {number}: {why}; skipped")
     for what, lines in (("duplicates", found.duplicates), ("near duplicates", found.near), ("", found.notes)):
         for line in lines[:_SHOWN]:
-            console.say(console.safe(f"{line}{'; left out' if what else ''}"))
+            console.say(f"{line}{'; left out' if what else ''}")
         if len(lines) > _SHOWN:
             console.say(f"and {len(lines) - _SHOWN} further {what or 'like these'}")
     if found.near:
@@ -173,7 +173,7 @@ def _checked(folder: Folder, output: _cli.Output, as_json: bool) -> int:
         output.write(dump_line({**record, "faults": faults, "notes": notes, "power": intake.power(exam)}))
     else:
         for line in [*faults, *notes[:_SHOWN]]:
-            console.say(console.safe(line))
+            console.say(line)
         if len(notes) > _SHOWN:
             console.say(f"and {len(notes) - _SHOWN} further notes")
         output.text(

@@ -200,7 +200,7 @@ def _say(answer: Answer, update: Update | None, asked: bool) -> None:
     text = "; ".join([*map(meaning, answer.reasons), *(f"warning: {warning}" for warning in answer.warnings)])
     remedy = f"; type: {answer.remedy}" if answer.remedy else ""
     text = f": {text}" if text else ""
-    console.say(console.safe(f"{label or answer.decision}: {answer.machine}{where}{text}{remedy}"))
+    console.say(f"{label or answer.decision}: {answer.machine}{where}{text}{remedy}")
 
 
 def _figures(answer: Answer) -> str:

@@ -112,7 +112,7 @@ def _fail(text: str, code: int) -> int:
         import traceback
 
         console.say(traceback.format_exc().rstrip())
-    console.say(console.safe(text))
+    console.say(text)
     return code
 
 
@@ -266,7 +266,7 @@ class Tally:
         elif alike == self.ALIKE + 1:
             console.say("further ones for the same reason are counted, not shown")
         elif self._shown <= self.SHOWN:
-            console.say(console.safe(text))
+            console.say(text)
         elif self._shown == self.SHOWN + 1:
             console.say("further ones are counted, not shown")
         if self.strict:

@@ -81,6 +81,6 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
     else:
         width = console.width()
         names = {case["identity"]: label(case, width) for case in cases}
-        output.text(console.safe(report(record, width, names)))
+        output.text(report(record, width, names))
     code = tally.code(interrupts, output)
     return UNTESTABLE if record["mean_diff"] is None else code

@@ -31,7 +31,7 @@ def main(
     output = _cli.Output(tally.stop)
     count = _to_file(out, rows) if out else _to_stdout(output, rows)
     for line in dropped.told():
-        console.say(console.safe(line))
+        console.say(line)
     console.say(f"{console.count(count, 'example')}; they hold prompts and outputs: mind where the file goes")
     code = tally.code(output=output)
     return code or (0 if count else NO)

@@ -33,14 +33,14 @@ def main(workspace: str | None, repair: bool, as_json: bool) -> int:
             rows.append({**finding._asdict(), "outcome": what})
             if not as_json:
                 told = {"mended": "mended", "aside": "set aside", "left": "left"}[what]
-                output.text(console.safe(f"{told}: {finding.line().rpartition('; ')[0]}"))
+                output.text(f"{told}: {finding.line().rpartition('; ')[0]}")
     report = fsck.Report()
     faults = 0
     for finding in [*fsck.check(directory, report), *_notes(project)]:
         faults += not finding.note
         rows.append({**finding._asdict(), "outcome": None, "remedy": finding.remedy, "note": finding.note})
         if not as_json:
-            output.text(console.safe(finding.line()))
+            output.text(finding.line())
     if as_json:
         record = {"v": 1, "type": "fsck", "records": report.counts, "faults": faults, "findings": rows}
         output.write(dump_line(plain(record)))
@@ -63,7 +63,7 @@ def _mended(project: Project) -> Iterator[tuple[Finding, str]]:
             try:
                 place = stack.enter_context(share.fetched(directory, remote, anew=True))
             except MachineError as error:
-                console.say(console.safe(f"warning: {error}"))
+                console.say(f"warning: {error}")
                 return None
             return Objects(place, fsync=False)
 

@@ -36,7 +36,7 @@ def main(workspace: str | None, name: str | None, as_json: bool, **options: Any)
         stop = threading.Event()
         with _cli.Interrupts(stop):
             verdict = judge(project, repo, machine, {**options, "candidate": candidate}, stop, purse)
-        console.say(console.safe(report(verdict, _case_names(project, machine), console.width(2))))
+        console.say(report(verdict, _case_names(project, machine), console.width(2)))
         if lines:
             output.write(dump_line(arrange("verdict", verdict)))
         codes.append(_code(verdict))

@@ -116,7 +116,7 @@ class _Grader:
         except MachineError as error:
             if not self._gradings:
                 raise
-            console.say(console.safe(f"warning: runs of '{name}' are not graded: {error}"))
+            console.say(f"warning: runs of '{name}' are not graded: {error}")
             return None
 
     def _watch_judges(self, grading: Grading, run: Record) -> None:

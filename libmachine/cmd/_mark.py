@@ -36,7 +36,7 @@ def main(
         store.close()
     verdict = "good" if card["passed"] else "bad"
     what = f" by {criterion}" if criterion else ""
-    console.say(console.safe(f"run {record['id'][:12]} is marked {verdict}{what}, {given:g}"))
+    console.say(f"run {record['id'][:12]} is marked {verdict}{what}, {given:g}")
     output = _cli.Output(threading.Event())
     if as_json or not console.is_terminal(1):
         output.write(dump_line(arrange("scorecard", card)))

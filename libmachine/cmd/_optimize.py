@@ -23,7 +23,7 @@ def main(workspace: str | None, name: str, as_json: bool, no_write: bool, **opti
     stop = threading.Event()
     try:
         with _cli.Interrupts(stop) as interrupts:
-            record, failure = search.run(purse, stop, lambda line: console.say(console.safe(line)))
+            record, failure = search.run(purse, stop, console.say)
     except BaseException as error:
         purse.told(f"optimize {name}", error)
         raise
@@ -37,7 +37,7 @@ def main(workspace: str | None, name: str, as_json: bool, no_write: bool, **opti
     if as_json:
         output.write(dump_line(arrange("optimization", record)))
     else:
-        output.text(console.safe(report(record, console.width())))
+        output.text(report(record, console.width()))
     purse.told(_summary(record), failure)
     if failure is not None:
         if interrupts.hit:

@@ -72,7 +72,7 @@ class Talk:
                     except (Interrupted, Refused):
                         raise
                     except MachineError as error:
-                        console.say(console.safe(f"error: {error}"))
+                        console.say(f"error: {error}")
             return self.tally.code(interrupts, self.output)
         finally:
             self.session.close()
@@ -137,7 +137,7 @@ class Talk:
             console.table(rows, console.width(2)).rstrip("\n") if machine.criteria else "no criteria",
             f"session {self.session.past.name}: {self.summary()}, {self.purse.ledger.told()}",
         ]
-        console.say(console.safe("\n".join(told)))
+        console.say("\n".join(told))
 
 
 def _line() -> str | None:

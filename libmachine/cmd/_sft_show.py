@@ -50,7 +50,7 @@ def show_plan(job: Job, output: _cli.Output, as_json: bool) -> None:
         output.write(dump_line(plain(record)))
         return
     for line in _lines(job):
-        output.text(console.safe(line))
+        output.text(line)
     for difference in job.dataset.differences[:1]:
         output.text(
             console.safe(
@@ -59,7 +59,7 @@ def show_plan(job: Job, output: _cli.Output, as_json: bool) -> None:
         )
     output.text(f"example of run {example.run[:12]}; what is learned stands between >>> and <<<")
     text = "".join(f">>>{text}<<<" if weight else text for text, weight in spans(job, example.rendered))
-    output.text(console.safe(text))
+    output.text(text)
 
 
 def spans(job: Job, rendered: Any) -> list[tuple[str, float]]:

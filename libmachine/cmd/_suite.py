@@ -65,7 +65,7 @@ def main(workspace: str | None, name: str, as_json: bool, **options: Any) -> int
             told = sorted(told, key=lambda run: (run["case"]["id"], run["trial"]))
             width = console.width()
             names = {c["identity"]: label(c, width) for member in found.members for c in member.cases}
-            output.text(console.safe(report(record, width, told, options["verbose"], names)))
+            output.text(report(record, width, told, options["verbose"], names))
     if failure is not None:
         purse.told(_summary(watch, found.bought, failure), failure)
         raise failure

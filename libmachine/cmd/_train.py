@@ -60,7 +60,7 @@ def main(
     if as_json:
         output.write(dump_line(arrange("training", found)))
     else:
-        output.text(console.safe(report_of(found, names, console.width())))
+        output.text(report_of(found, names, console.width()))
     return OK if found["decision"] in BETTER else NO
 
 

@@ -70,7 +70,7 @@ def _hooks(directory: str, out: bool, server: bool) -> None:
             raise MachineError("there is no machine-gate beside machine-init or on PATH; install the package")
         done = hooks_install.install(repo, os.path.abspath(gate), server)
     for line in done:
-        console.say(console.safe(line))
+        console.say(line)
 
 
 main = _cli.entry(command)

@@ -18,7 +18,7 @@ def command(workspace: str | None, name: str, parent: str | None, model: str | N
     import os
     import threading
 
-    from libmachine import console, scaffold
+    from libmachine import scaffold
     from libmachine.cmd import COMMANDS
     from libmachine.errors import MachineError
     from libmachine.load import find
@@ -36,7 +36,7 @@ def command(workspace: str | None, name: str, parent: str | None, model: str | N
         name = f"{parent}/{name}"
     folder = scaffold.make(place, name, model)
     output = _cli.Output(threading.Event())
-    output.text(console.safe(f"made: {os.path.relpath(folder.path)}"))
+    output.text(f"made: {os.path.relpath(folder.path)}")
     output.text("now:")
     edit = os.path.relpath(folder.file("machine.py"))
     steps = [
@@ -47,7 +47,7 @@ def command(workspace: str | None, name: str, parent: str | None, model: str | N
         f"git add {os.path.dirname(edit)} && git commit -m 'machine {name}'",
     ]
     for step in steps:
-        output.text(console.safe(f"  {step}"))
+        output.text(f"  {step}")
     return _cli.Tally(output.stop).code(output=output)
 
 

@@ -63,8 +63,8 @@ def lift(paths: Sequence[str]) -> int:
 def warn(paths: Sequence[str], why: str, when: str | None = None) -> None:
     """Say what will be lost, and what to type."""
     end = f"on {when[:10]}" if when else "soon"
-    console.say(console.safe(f"WARNING: the weights that are live now expire {end}: {why}"))
+    console.say(f"WARNING: the weights that are live now expire {end}: {why}")
     url = env.get("TINKER_BASE_URL")
     before = f"TINKER_BASE_URL={shlex.quote(url)} " if url else ""
     for path in paths:
-        console.say(console.safe(f"  to keep them: {before}tinker checkpoint set-ttl --remove {path}"))
+        console.say(f"  to keep them: {before}tinker checkpoint set-ttl --remove {path}")

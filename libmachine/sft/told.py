@@ -13,7 +13,7 @@ from libmachine.sft.job import Job
 def say_dropped(dropped: export.Dropped) -> None:
     """The runs that are no data, counted by reason."""
     for line in dropped.told():
-        console.say(console.safe(line))
+        console.say(line)
 
 
 def warn(job: Job) -> None:

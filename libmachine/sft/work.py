@@ -110,7 +110,7 @@ def _trained(job: Job, folder: Training, store: Store, bill: _Bill, stop: thread
 
     def tell(text: str) -> None:
         bar.clear()
-        console.say(console.safe(text))
+        console.say(text)
 
     with folder.open_log() as log:
 
