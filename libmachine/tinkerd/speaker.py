@@ -1,7 +1,7 @@
 """Who answers chat requests: llama.cpp with the adapters that are asked for, or the fake engine.
 
-Answers come from the very engine that a command has in its own process (libmachine.harness.local), so the
-same request has the same answer, token for token, with a server and without.
+Answers come from the very engine that a command has in its own process (libmachine.harness.local), and
+are what it would answer itself, as far as that says.
 """
 
 from __future__ import annotations
