@@ -53,7 +53,7 @@ expect 0 machine-gc; expect 0 machine-fsck; expect 0 machine-run say "after it"
 
 # --- what a verdict rests on --------------------------------------------------------------------------
 id=$(jq -r 'select(.case.id == "a") | .id' $f/runs)
-python3 - "$id" <<P || die python
+"$root/.venv/bin/python" - "$id" <<P || die python
 import sys
 sys.path.insert(0, "$root")
 from libmachine.store.store import Store

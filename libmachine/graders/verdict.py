@@ -27,7 +27,7 @@ _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _STOP = re.compile(r"[{}]|" + _THINK.pattern, re.IGNORECASE)
 _JSON_START = re.compile(r'\{\s*"')
 _STATED = re.compile(r'"score"\s*:\s*(?:["\d.+-]|NaN|Infinity|true|false|null)')
-_TOKEN = re.compile(r'"(?:[^"\\]+|\\.?)*+(?:"|\Z)|[{}]', re.DOTALL)  # an open string runs to the end
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.?+)*+(?:"|\Z)|[{}]', re.DOTALL)  # an open string runs to the end
 _NUMBER = r"\d+(?:\.\d+)?|\.\d+"
 _VALUE = re.compile(
     rf"(?:(?P<part>{_NUMBER})[ \t]*(?:/|out[ \t]+of)[ \t]*(?P<whole>{_NUMBER})"
